@@ -1,0 +1,191 @@
+"""The bench's models in Treadle: `make` gives (state, step), step(state, batch) -> (state, loss).
+
+State is the pair (cell, optimiser), changed in place by the compiled step; weights come from weights.py by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import weights as W
+
+import treadle as td
+from treadle import nn
+from treadle.nn import functional as F
+
+
+class MLP(nn.Cell):
+    """Linear layers with ReLU between. x: float[batch, in] -> mean cross entropy, a scalar."""
+
+    def __init__(self, cfg: W.Config):
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(cfg["sizes"], cfg["sizes"][1:])])
+
+    def forward(self, x: td.Tensor, labels: td.Tensor) -> td.Tensor:
+        layers = list(self.layers)
+        for layer in layers[:-1]:
+            x = F.relu(layer(x))
+        return F.cross_entropy(layers[-1](x), labels)
+
+
+class Bottleneck(nn.Cell):
+    """1x1, 3x3 (which carries the stride), 1x1 convolutions with batch norms, and the way around them."""
+
+    def __init__(self, n_in: int, width: int, stride: int, down: bool):
+        self.conv1, self.bn1 = nn.Conv2d(n_in, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.downsample = None
+        if down:
+            self.downsample = nn.Sequential(nn.Conv2d(n_in, 4 * width, 1, stride=stride, bias=False),
+                                            nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: td.Tensor) -> td.Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn3(self.conv3(F.relu(self.bn2(self.conv2(y)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet50(nn.Cell):
+    """x: float[batch, 3, h, w], labels: int[batch] -> mean cross entropy, a scalar."""
+
+    def __init__(self, cfg: W.Config):
+        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        rows = W.resnet_blocks(cfg)
+        self.stages = sorted({name.split(".")[0] for name, *_ in rows})
+        for stage in self.stages:
+            blocks = [Bottleneck(*sizes) for name, *sizes in rows if name.startswith(stage + ".")]
+            setattr(self, stage, nn.Sequential(*blocks))
+        self.fc = nn.Linear(4 * rows[-1][2], cfg["classes"])
+
+    def forward(self, x: td.Tensor, labels: td.Tensor) -> td.Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
+        for name in self.stages:
+            x = getattr(self, name)(x)
+        return F.cross_entropy(self.fc(x.mean(axis=(2, 3))), labels)
+
+
+class Block(nn.Cell):
+    """Pre-norm transformer block. x: float[batch, seq, d] -> the same."""
+
+    def __init__(self, d: int, heads: int):
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+
+    def forward(self, x: td.Tensor) -> td.Tensor:
+        b, t, d = x.shape
+        qkv = self.qkv(self.ln1(x)).reshape(b, t, 3, self.heads, d // self.heads).transpose(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
+        x = x + self.out(mixed.transpose(0, 2, 1, 3).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
+
+
+class GPT(nn.Cell):
+    """tokens, labels: int[batch, seq] -> mean cross entropy, a scalar. The head is the token table."""
+
+    def __init__(self, cfg: W.Config):
+        self.tok, self.pos = nn.Embedding(cfg["vocab"], cfg["d"]), nn.Embedding(cfg["seq"], cfg["d"])
+        self.blocks = nn.ModuleList([Block(cfg["d"], cfg["heads"]) for _ in range(cfg["layers"])])
+        self.ln_f = nn.LayerNorm(cfg["d"])
+
+    def forward(self, tokens: td.Tensor, labels: td.Tensor) -> td.Tensor:
+        x = self.tok(tokens) + self.pos.weight
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.tok.weight)
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+class Dispatch(nn.Cell):
+    """Many small parameters; the loss is the sum of their squares."""
+
+    def __init__(self, cfg: W.Config):
+        self.names = [f"p{i}" for i in range(cfg["parameters"])]
+        for name in self.names:
+            setattr(self, name, td.Parameter(td.Tensor(np.zeros(cfg["width"], np.float32))))
+
+    def forward(self) -> td.Tensor:
+        loss = 0.0
+        for name in self.names:
+            p = getattr(self, name)
+            loss = loss + (p * p).sum()
+        return loss
+
+
+CELLS = {"mlp": MLP, "resnet50": ResNet50, "gpt": GPT, "dispatch": Dispatch}
+
+
+def _load(cell: td.Cell, arrays: W.Arrays) -> None:
+    """Overwrite every parameter and buffer by name. Raises RuntimeError for a name without a partner, a wrong shape."""
+    places = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    places = {n: p for n, p in places.items() if not n.endswith("num_batches_tracked")}
+    if odd := set(places) ^ set(arrays):
+        raise RuntimeError(f"names without a partner: {sorted(odd)}")
+    for name, array in arrays.items():
+        if tuple(places[name].shape) != array.shape:
+            raise RuntimeError(f"{name}: {places[name].shape} in the cell, {array.shape} in the weights")
+        places[name].set_data(td.Tensor(array))
+
+
+def make(model: str, cfg: W.Config) -> tuple[Any, Callable[..., Any]]:
+    """First state and the compiled training step, not yet compiled."""
+    net = CELLS[W.family(model)](cfg)
+    _load(net, W.weights(model, cfg))
+    net.train()
+    params = list(net.parameters())
+    if W.family(model) == "gpt":
+        optimiser = td.optim.AdamW(params, lr=cfg["lr"], betas=tuple(cfg["betas"]), eps=cfg["eps"],
+                                   weight_decay=cfg["weight_decay"])
+    else:
+        optimiser = td.optim.SGD(params, lr=cfg["lr"], momentum=cfg.get("momentum", 0.0))
+
+    @td.jit
+    def train(*batch: td.Tensor) -> td.Tensor:
+        loss, grads = td.value_and_grad(lambda: net(*batch), params)()
+        optimiser.step(grads)
+        return loss
+
+    def step(state: Any, batch: tuple[td.Tensor, ...]) -> tuple[Any, td.Tensor]:
+        return state, train(*batch)
+
+    return (net, optimiser), step
+
+
+def put(model: str, cfg: W.Config, arrays: tuple[np.ndarray, ...]) -> tuple[td.Tensor, ...]:
+    """A batch as tensors."""
+    return tuple(td.Tensor(a) for a in arrays)
+
+
+def wait(values: Any) -> Any:
+    """The same values, once the loss is computed: it comes from the same program as the new state."""
+    np.asarray(values[1] if isinstance(values, tuple) and len(values) == 2 else values)
+    return values
+
+
+def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable[..., Any], tuple[td.Tensor, ...]]:
+    """Seconds of the first step less the better of two later ones; then state, step, batch.
+
+    Runs with TREADLE_CACHE=0 (train_steps.py sets it): otherwise the disk would answer.
+    """
+    state, step = make(model, cfg)
+    batch = put(model, cfg, W.batch(model, cfg))
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        state, loss = step(state, batch)
+        wait(loss)
+        times.append(time.perf_counter() - start)
+    return {"total_s": times[0] - min(times[1:])}, state, step, batch
+
+
+def versions() -> dict[str, str]:
+    """Versions of this side."""
+    import jaxlib
+
+    return {"treadle": td.__version__, "jaxlib": jaxlib.__version__}

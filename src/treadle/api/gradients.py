@@ -1,0 +1,288 @@
+"""Differentiation of Python functions: `grad`, `grad_all`, `value_and_grad`, `vjp`, and what steers it.
+
+Each traces the function, differentiates the IR (transforms/grad.py) and applies the result in the mode of the moment, so
+they nest at will, inside and outside of `jit`. Parameters that the function reads are found by identity.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle import driver, ops
+from treadle.api import _apply, context
+from treadle.api.jit import graph_call
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend import tree
+from treadle.frontend.tensor import Tensor
+from treadle.frontend.trace import Traced, is_tensor
+from treadle.ir import build
+from treadle.ir.node import Fn, Module
+from treadle.transforms.grad import linearise, value_and_vjp
+
+Wrt = int | Sequence[Any]
+
+
+def grad(function: Callable[..., Any], argnums: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a scalar function with respect to the arguments `argnums` (or to tensors given in a list).
+
+    The result has the shape of the argument (a tuple for several). has_aux: the function returns (loss, aux), the result is
+    (gradient, aux). Raises E0306 when the function does not return one float, E0305 for an integer tensor.
+    """
+    both = value_and_grad(function, argnums, has_aux=has_aux)
+
+    @functools.wraps(function, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def value_and_grad(function: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
+    """Like `grad`, but the result is (value, gradient). wrt: an argument number, a tuple of them, or a list of tensors
+    (usually `net.parameters()`), for which the gradients are a list in the same order."""
+
+    @functools.wraps(function, updated=())
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _differentiate(function, wrt, args, kwargs, has_aux=has_aux, scalar=True)
+
+    return run
+
+
+def grad_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient with respect to every argument: one tensor for one argument, else a tuple.
+
+    A result that is not a scalar is differentiated with the cotangent of ones. In graph mode the whole is compiled.
+    """
+
+    def gradients(*args: Any, **kwargs: Any) -> Any:
+        wrt: Wrt = 0 if len(args) == 1 else tuple(range(len(args)))
+        return _differentiate(function, wrt, args, kwargs, has_aux=False, scalar=False)[1]
+
+    @functools.wraps(function, updated=())
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if context.is_graph() and tracing.current() is None:
+            return graph_call(function, "grad_all", gradients, args, kwargs)
+        return gradients(*args, **kwargs)
+
+    return run
+
+
+def _differentiate(
+    function: Callable[..., Any], wrt: Wrt, args: tuple[Any, ...], kwargs: dict[str, Any], *, has_aux: bool, scalar: bool
+) -> tuple[Any, Any]:
+    by_argument = isinstance(wrt, int) or (isinstance(wrt, tuple) and all(isinstance(i, int) for i in wrt))
+    chosen: tuple[Any, ...] = ((wrt,) if isinstance(wrt, int) else tuple(wrt)) if by_argument else ()
+    args = tuple([_inexact_numbers(a) if i in chosen else a for i, a in enumerate(args)])
+    for i in chosen:
+        if not 0 <= i < len(args):
+            raise UserError("E0307", f"argument {i} of {len(args)} is to be differentiated", fix="argnums count from 0")
+    traced = _apply.trace(function, args, kwargs)
+    positions, rebuild = _argument_positions(args, chosen) if by_argument else _tensor_positions(traced, list(wrt))  # type: ignore[arg-type]
+    seeds = _seeds(traced, has_aux, scalar)
+    present = [p for p in positions if p is not None]
+    fns = dict(traced.fns)
+    joint = value_and_vjp(traced.fn, present, fns, seeds)
+    if tracing.current() is None:
+        module = driver.optimise(Module.of(joint, fns), "cse,dce")
+        joint, fns = module.main, module.callees()
+    leaves = _apply.dynamic_leaves(args, kwargs)
+    outputs = _apply.run(traced, leaves, joint, fns)
+    n = traced.num_outputs
+    grads = iter(outputs[n:])
+    return traced.result(outputs[:n]), rebuild([None if p is None else next(grads) for p in positions])
+
+
+def _inexact_numbers(argument: Any) -> Any:
+    """Python numbers of an argument that is differentiated become float32 tensors."""
+
+    def convert(leaf: Any) -> Any:
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+            return Tensor(float(leaf))
+        if is_tensor(leaf):
+            return leaf.strong()
+        return Tensor(leaf) if type(leaf) is complex else leaf
+
+    return tree.tree_map(convert, argument)
+
+
+def _argument_positions(args: tuple[Any, ...], chosen: tuple[int, ...]) -> tuple[list[int | None], Callable[..., Any]]:
+    """Parameter positions of the leaves of the chosen arguments, and how gradients are put into the arguments' shape."""
+    positions: list[int | None] = []
+    shapes = []
+    start = 0
+    spans = []
+    for argument in args:
+        count = len(_apply.dynamic_leaves((argument,)))
+        spans.append((start, count))
+        start += count
+    for i in chosen:
+        leaves, shape = tree.flatten(args[i])
+        if any(not tracing.is_dynamic(leaf) for leaf in leaves):
+            bad = next(leaf for leaf in leaves if not tracing.is_dynamic(leaf))
+            raise UserError("E0305", f"argument {i} holds {bad!r}, which has no gradient", fix="pass float tensors")
+        positions += range(spans[i][0], spans[i][0] + spans[i][1])
+        shapes.append(shape)
+
+    def rebuild(grads: Sequence[Any]) -> Any:
+        rest = iter(grads)
+        parts = tuple([shape.unflatten([next(rest) for _ in range(shape.num_leaves)]) for shape in shapes])
+        return parts[0] if len(chosen) == 1 else parts
+
+    return positions, rebuild
+
+
+def _tensor_positions(traced: Traced, wanted: list[Any]) -> tuple[list[int | None], Callable[..., Any]]:
+    """Parameter positions of captured tensors; a tensor that the function does not read has a gradient of zeros."""
+    for t in wanted:
+        if not is_tensor(t):
+            raise UserError("E0307", f"{t!r} is neither an argument number nor a tensor", fix="pass net.parameters()")
+    place = {id(t): traced.num_args + i for i, t in enumerate(traced.captured)}
+    positions: list[int | None] = [place.get(id(t)) for t in wanted]
+
+    def rebuild(grads: Sequence[Any]) -> Any:
+        return [_zeros_like(t) if g is None else g for t, g in zip(wanted, grads, strict=True)]
+
+    return positions, rebuild
+
+
+def _zeros_like(tensor: Tensor) -> Tensor:
+    return Tensor(np.zeros(tensor.shape, tensor.dtype.np))
+
+
+def _seeds(traced: Traced, has_aux: bool, scalar: bool) -> Sequence[bool] | str:
+    """Which outputs start with a cotangent of ones. Raises E0306 when a scalar loss is wanted and there is none."""
+    types = traced.fn.out_types[: traced.num_outputs]
+    rest = [False] * (len(traced.fn.outputs) - traced.num_outputs)
+    if not scalar:
+        return [*[t.dtype.is_inexact for t in types], *rest]
+    if not types or types[0].shape != () or not types[0].dtype.is_float or (len(types) > 1 and not has_aux):
+        found = ", ".join(map(str, types)) or "no tensor"
+        fix = "return one float: take the mean or sum of the loss" + ("" if has_aux else "; more results need has_aux=True")
+        raise UserError("E0306", f"the function to be differentiated returns {found}", fix=fix)
+    return [True, *[False] * (len(types) - 1), *rest]
+
+
+def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
+    """(result, pull): pull(cotangent of the result) gives the gradients of all float arguments, as a tuple.
+
+    The function is run once; `pull` may be called any number of times, also inside another differentiation.
+    """
+    args = tuple([_inexact_numbers(a) for a in args])
+    traced = _apply.trace(function, args)
+    leaves = _apply.dynamic_leaves(args)
+    flags = [i < traced.num_args and t.dtype.is_inexact for i, t in enumerate(traced.fn.in_types)]
+    n, m = traced.num_outputs, len(traced.fn.outputs)
+    live = [i < n and t.dtype.is_inexact for i, t in enumerate(traced.fn.out_types)]
+    line = linearise(traced.fn, flags, live)
+    outputs = _apply.run(traced, leaves, line.forward)
+    results, residuals = outputs[:n], outputs[n:]
+    assert len(line.forward.outputs) - m == len(residuals)
+
+    def pull(*cotangents: Any) -> tuple[Any, ...]:
+        given, _ = tree.flatten(cotangents)
+        cts = [Tensor(c) if not is_tensor(c) else c for c in given]
+        types = [t for t, is_live in zip(traced.fn.out_types, live, strict=True) if is_live]
+        if [c.type for c in cts] != types:
+            raise UserError("E0308", f"the cotangents are {[str(c.type) for c in cts]}", fix=f"pass {[str(t) for t in types]}")
+        grads = iter(driver.run_fn(line.backward, traced.fns, [*residuals, *cts]))
+        return tuple([tree.tree_map(lambda x: next(grads) if _has_gradient(x) else None, a) for a in args])
+
+    return traced.result(results), pull
+
+
+def _has_gradient(leaf: Any) -> bool:
+    return tracing.is_dynamic(leaf) and tracing.leaf_type(leaf).dtype.is_inexact
+
+
+def stop_gradient(x: Any) -> Any:
+    """x itself; its derivative is taken to be zero. Works on nested containers; integers pass through."""
+    return tree.tree_map(lambda t: ops.stop_gradient(t) if is_tensor(t) and t.dtype.is_inexact else t, x)
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; its gradient keeps only the inputs and runs the function again (less memory, more work)."""
+
+    @functools.wraps(function, updated=())
+    def run(*args: Any, **kwargs: Any) -> Any:
+        traced = _apply.trace(function, args, kwargs)
+        leaves = _apply.dynamic_leaves(args, kwargs)
+        outputs = _apply.region_op(ops.remat, _apply.inputs_of(traced, leaves), body=traced.fn)
+        n = traced.num_outputs
+        _apply.write_back(traced, leaves, outputs[n:])
+        return traced.result(outputs[:n])
+
+    return run
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function its own gradient: it returns (result, pull), where pull(cotangent) gives one gradient per argument.
+
+        @td.custom_gradient
+        def log1pexp(x):
+            e = td.exp(x)
+            return td.log(1 + e), lambda d: d * (1 - 1 / (1 + e))
+
+    Raises E0309 when the function reads tensors that are not among its arguments: their gradient would be lost.
+    """
+
+    @functools.wraps(function, updated=())
+    def run(*args: Any) -> Any:
+        leaves = [_apply.as_tensor(x) for x in _apply.dynamic_leaves(args)]
+        body, backward, n_outputs, result = _trace_custom(function, args)
+        outputs = _apply.region_op(ops.custom_vjp, leaves, body=body, backward=backward, n_outputs=n_outputs)
+        return result(outputs)
+
+    return run
+
+
+def _trace_custom(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Fn, Fn, int, Callable[..., Any]]:
+    """Body (operands -> results + residuals) and gradient of a function that returns (result, pull)."""
+    pulled: list[Traced] = []
+
+    def primal(*symbols: Any) -> Any:
+        returned = function(*symbols)
+        if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
+            raise UserError("E0310", f"{function.__name__} returned {returned!r}", fix="return (result, pull function)")
+        result, pull = returned
+        results = [t for t in tree.flatten(result)[0] if is_tensor(t)]
+        seeds = [Tensor._of(t._value, t._trace) for t in results if t.dtype.is_inexact]
+        shape = tree.flatten(symbols)[0]
+        pulled.append(_apply.trace(lambda *cts: _checked(pull(*cts), shape), tuple(seeds)))
+        return result, list(pulled[0].captured)
+
+    traced = _apply.trace(primal, args)
+    if traced.captured or traced.changed:
+        why = f"{function.__name__} reads {len(traced.captured)} tensors that are not its arguments"
+        raise UserError("E0309", why, fix="pass them as arguments")
+    pull = pulled[0]
+    n = traced.num_outputs - len(pull.captured)
+    outs = [t for t in traced.fn.out_types[:n] if t.dtype.is_inexact]
+    k = len(traced.fn.params)
+
+    def gradient(*values: Any) -> Any:
+        residuals, cts = values[k + n : k + traced.num_outputs], values[k + traced.num_outputs :]
+        return build.inline(pull.fn, [*cts, *residuals])
+
+    types = [*traced.fn.in_types, *traced.fn.out_types, *outs]
+    backward = build.trace(gradient, types, f"{function.__name__}.pull", traced.fns)
+    return traced.fn, backward, n, lambda outputs: traced.result([*outputs, *[None] * len(pull.captured)])[0]
+
+
+def _checked(grads: Any, symbols: Sequence[Any]) -> list[Any]:
+    """The gradients of the float arguments, which must have the arguments' types (E0311)."""
+    given = list(grads) if isinstance(grads, tuple | list) else [grads]
+    wanted = [s for s in symbols if is_tensor(s)]
+    if len(given) != len(wanted):
+        raise UserError("E0311", f"{len(given)} gradients for {len(wanted)} arguments", fix="return one per argument")
+    for g, s in zip(given, wanted, strict=True):
+        if s.dtype.is_inexact and (not is_tensor(g) or g.type != s.type):
+            found = g.type if is_tensor(g) else repr(g)
+            raise UserError("E0311", f"the gradient of an argument {s.type} is {found}", fix="give it the argument's type")
+    return [g for g, s in zip(given, wanted, strict=True) if s.dtype.is_inexact]
+

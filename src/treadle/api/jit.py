@@ -1,0 +1,248 @@
+"""`jit(function)`: trace once per kind of arguments, compile, and run the program from then on.
+
+State that the function reads (parameters, buffers, any tensor from outside) becomes inputs; state that it changes becomes
+outputs in donated memory. A program is used again when the key of the arguments fits and nothing the trace relied on has
+changed (settings of cells, plain numbers among the function's globals and closure); else the reason is recorded and, at
+TREADLE_DEBUG >= 1, printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle import driver
+from treadle.api import _apply
+from treadle.base import events
+from treadle.base.errors import UserError
+from treadle.base.flags import flags
+from treadle.frontend import keys, tree
+from treadle.frontend import trace as tracing
+from treadle.frontend.keys import Key
+from treadle.frontend.tensor import Tensor
+from treadle.frontend.trace import Traced, clock, is_dynamic
+from treadle.ir.node import Module
+from treadle.ir.types import type_of
+from treadle.runtime import pjrt
+
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+
+
+def jit(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
+    """Compile a function of tensors (or a cell). Use as `@jit`, `@jit(name=...)` or `jit(function)`."""
+    if function is None:
+        return lambda f: jit(f, name=name)
+    return Jitted(function, name)
+
+
+def trace_module(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Module:
+    """The IR of a function on these arguments, before any pass."""
+    traced = _apply.trace(function, args, kwargs)
+    return Module.of(traced.fn, traced.fns)
+
+
+class Jitted:
+    """A function with its compiled programs. Inside another traced function it is simply part of it."""
+
+    def __init__(self, function: Callable[..., Any], name: str = "") -> None:
+        self.function = function
+        self.name = name or getattr(function, "__qualname__", type(function).__qualname__)
+        self._programs: dict[Key, list[Program]] = {}
+        self._lock = threading.RLock()
+        self._bound: weakref.WeakKeyDictionary[Any, Jitted] = weakref.WeakKeyDictionary()
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing.current() is not None:
+            return self.function(*args, **kwargs)
+        leaves, shape = tree.flatten((args, kwargs))
+        key = keys.key_of(leaves, shape)
+        program = self._find(key)
+        if program is None:
+            with self._lock:
+                program = self._find(key) or self._compile(key, args, kwargs)
+        return program([leaf for leaf in leaves if is_dynamic(leaf)])
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A jitted method: one program cache per instance."""
+        if instance is None:
+            return self
+        if instance not in self._bound:
+            self._bound[instance] = Jitted(types.MethodType(self.function, instance), self.name)
+        return self._bound[instance]
+
+    def _find(self, key: Key) -> Program | None:
+        for program in self._programs.get(key, ()):
+            if program.still_valid():
+                return program
+        return None
+
+    def _compile(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        why = keys.explain(key, list(self._programs))
+        if flags.debug >= 1:
+            print(f"treadle: compiling {self.name}: {why}", file=sys.stderr)
+        with events.span("jit", self.name, why=why):
+            program = Program(self.name, self.function, args, kwargs)
+        self._programs.setdefault(key, []).append(program)
+        return program
+
+    def programs(self) -> list[Program]:
+        """All compiled programs, oldest first."""
+        return [p for programs in self._programs.values() for p in programs]
+
+
+class Program:
+    """One compiled program of a jitted function, with the state it reads and changes."""
+
+    def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.traced = traced = _apply.trace(function, args, kwargs)
+        self.module = Module.of(traced.fn, traced.fns)
+        self.optimised = driver.optimise(self.module)
+        self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
+        self.scalars = _scalars(function)
+        self.clock = clock.now
+        first = traced.num_outputs + len(traced.changed_args)
+        place = {id(t): i for i, t in enumerate(traced.captured)}
+        self.updates = [(place.get(id(t)), t) for t in traced.changed]
+        donate = {traced.num_args + p: first + i for i, (p, _) in enumerate(self.updates) if p is not None}
+        self.donated = [p for p, _ in self.updates if p is not None]
+        names = [f"argument {i}" for i in range(traced.num_args)]
+        names += [getattr(t, "name", "") or f"captured tensor {i}" for i, t in enumerate(traced.captured)]
+        self.executable = driver.compile_module(self.optimised, name, donate, names)
+        self._known: list[Any] = []
+        self._arg_types = traced.fn.in_types[: traced.num_args]
+
+    def still_valid(self) -> bool:
+        """Whether everything that the trace relied on beside the arguments is as it was."""
+        if self.scalars and self.scalars != _scalars(self.function):
+            return False
+        if clock.now != self.clock:
+            if any(ref() is None or ref().settings() != settings for ref, settings in self.settings):  # type: ignore[union-attr]
+                return False
+            self.clock = clock.now
+        return True
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        """Run on the dynamic leaves of the arguments."""
+        traced = self.traced
+        state = [t._value for t in traced.captured]
+        if len(state) != len(self._known) or not all(map(operator.is_, state, self._known)):
+            state = self._admit(state)
+        arrays = [_to_device(leaf) for leaf in leaves]
+        if self.donated:
+            self._unshare(state)
+        outputs = self._execute(arrays + state)
+        n, m = traced.num_outputs, traced.num_outputs + len(traced.changed_args)
+        for (position, tensor), new in zip(self.updates, outputs[m:], strict=True):
+            tensor._value = new
+            if position is not None:
+                state[position] = new
+        self._known = state
+        for position, new in zip(traced.changed_args, outputs[n:m], strict=True):
+            if isinstance(leaves[position], Tensor):
+                leaves[position]._value = new
+        return traced.result([Tensor._of(o) for o in outputs[:n]])
+
+    def _execute(self, arrays: list[Any]) -> list[Any]:
+        if flags.debug >= 2:
+            return driver._execute(self.executable, arrays, self.executable.name)
+        return self.executable.call_unchecked(arrays)
+
+    def _admit(self, state: list[Any]) -> list[Any]:
+        """Check the types of captured tensors whose value is new to this program, and bring them to the device."""
+        for i, (tensor, type) in enumerate(zip(self.traced.captured, self._state_types(), strict=True)):
+            value = state[i]
+            if i < len(self._known) and value is self._known[i]:
+                continue
+            if isinstance(value, np.ndarray):
+                value = tensor._value = state[i] = pjrt.put(value)
+            if type_of(value) != type:
+                why = f"{self.executable.name} was compiled for a captured tensor {type}, which is now {type_of(value)}"
+                raise UserError("E0209", why, fix="give it its old shape and dtype, or jit the function again")
+        self._known = []
+        return state
+
+    def _state_types(self) -> Sequence[Any]:
+        return self.traced.fn.in_types[self.traced.num_args :]
+
+    def _unshare(self, state: list[Any]) -> None:
+        """Copy what is to be donated but is held elsewhere too (another handle, an argument): it must survive."""
+        self._known = []
+        for i in self.donated:
+            # Held by the tensor, by `state`, and as the argument of getrefcount.
+            if sys.getrefcount(state[i]) > 3:
+                state[i] = pjrt.put(pjrt.to_numpy(state[i]))
+
+
+def _to_device(leaf: Any) -> Any:
+    """The device array of a dynamic leaf; a tensor's is moved there once and kept."""
+    if isinstance(leaf, Tensor):
+        value = leaf._value
+        if isinstance(value, np.ndarray):
+            value = leaf._value = pjrt.put(value)
+        return value
+    return leaf if pjrt.is_array(leaf) else pjrt.put(np.asarray(leaf))
+
+
+def _scalars(function: Any) -> tuple[Any, ...]:
+    """Plain values among the globals and closure variables that a function's own code names; a program fixes them."""
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ()
+    found = [c.cell_contents for c in function.__closure__ or () if _filled(c)]
+    names = {name for part in _codes(code) for name in part.co_names}
+    found += [function.__globals__[n] for n in sorted(names) if n in function.__globals__]
+    return tuple([(type(x), x) for x in found if isinstance(x, _SCALARS)])
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 (an empty cell raises)
+    except ValueError:
+        return False
+    return True
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _codes(const)
+
+
+_graphs: weakref.WeakKeyDictionary[Any, dict[Any, Jitted]] = weakref.WeakKeyDictionary()
+
+
+def graph_call(owner: Any, what: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `function` compiled; programs are kept with `owner` (weakly) under the key `what`."""
+    programs = _graphs.setdefault(owner, {})
+    if what not in programs:
+        programs[what] = Jitted(_weak_call(owner, function), name=getattr(owner, "__name__", type(owner).__name__))
+    return programs[what](*args, **kwargs)
+
+
+def _weak_call(owner: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, without keeping `owner` alive when it is the owner itself."""
+    if function is not owner:
+        return function
+    ref = weakref.ref(owner)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        target = ref()
+        assert target is not None
+        return target(*args, **kwargs)
+
+    return call
+
+
+__all__ = ["Jitted", "Program", "Traced", "graph_call", "jit", "trace_module"]

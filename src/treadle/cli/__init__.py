@@ -1,0 +1,1 @@
+"""The `treadle` command: one file per subcommand, loaded when it is called."""

@@ -1,0 +1,93 @@
+"""Keys of compiled programs: what must be equal for a program to be used again, and in words what was not.
+
+The key of a call: the shape of the argument tree and for each leaf its type (tensors), the word "float" (Python floats are
+inputs), or the value itself (everything else is fixed in the program).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.base.errors import UserError
+from treadle.frontend.trace import is_dynamic, is_tensor, leaf_type
+from treadle.frontend.tree import TreeDef
+
+
+@dataclass(frozen=True)
+class Key:
+    """The argument tree's shape and one entry per leaf."""
+
+    shape: TreeDef
+    leaves: tuple[Any, ...]
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.leaves))
+
+
+def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
+    """The key of a call. Raises E0207 for an argument that is neither a tensor nor hashable."""
+    entries = tuple([_entry(leaf) for leaf in leaves])
+    try:
+        hash(entries)
+    except TypeError:
+        bad = next(i for i, leaf in enumerate(leaves) if not is_dynamic(leaf) and getattr(type(leaf), "__hash__", None) is None)
+        path = shape.paths()[bad]
+        raise UserError(
+            "E0207",
+            f"argument {path} is a {type(leaves[bad]).__name__}, which can neither be an input nor be compared",
+            fix="pass tensors, NumPy arrays, numbers, strings, or containers of them",
+        ) from None
+    return Key(shape, entries)
+
+
+def _entry(leaf: Any) -> Any:
+    if is_tensor(leaf):
+        value = leaf._value
+        return (value.dtype, value.shape, leaf._weak)
+    if type(leaf) in (float, complex):
+        return type(leaf)
+    if is_dynamic(leaf):
+        return (leaf.dtype, leaf.shape, None)
+    return (type(leaf), leaf)
+
+
+def explain(new: Key, old: Sequence[Key]) -> str:
+    """Why no program of the `old` keys fits: the first difference from the nearest one."""
+    if not old:
+        return "first call"
+    return min((_differences(new, key) for key in old), key=len)[0]
+
+
+def _differences(new: Key, old: Key) -> list[str]:
+    if new.shape != old.shape:
+        return [f"the arguments are {new.shape}, before {old.shape}"]
+    paths = new.shape.paths()
+    found = [
+        f"{_name(p)} is {_show(a)}, before {_show(b)}"
+        for p, a, b in zip(paths, new.leaves, old.leaves, strict=True)
+        if a != b
+    ]
+    return found or ["a setting or a captured tensor changed"]
+
+
+def _name(path: str) -> str:
+    """`[0][1]['w']` (args, position, path) as `argument 1['w']`."""
+    if path.startswith("[0]["):
+        position, _, rest = path[4:].partition("]")
+        return f"argument {position}{rest}"
+    return f"argument {path[3:]}"
+
+
+def _show(entry: Any) -> str:
+    if isinstance(entry, tuple) and len(entry) == 3:
+        return f"{entry[0]}{list(entry[1])}"
+    if isinstance(entry, tuple):
+        return f"{entry[1]!r} (fixed in the program)"
+    return f"a {entry.__name__}"
+
+
+def describe(leaf: Any) -> str:
+    """A dynamic leaf's type in words."""
+    return str(leaf_type(leaf))

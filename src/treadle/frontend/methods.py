@@ -1,0 +1,7 @@
+"""Operators and methods of `Tensor` that are made of ops (being written)."""
+
+
+class TensorMethods:
+    """Mixed into Tensor."""
+
+    __slots__ = ()

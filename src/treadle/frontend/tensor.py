@@ -1,0 +1,241 @@
+"""`Tensor`: a mutable handle on an immutable value, which is an array (eager) or an IR value (inside a traced function).
+
+Every op reaches `__treadle_op__`: in a trace it builds a node, else the executor that the driver installed runs the op at
+once. `x += 1` and `x[i] = v` give the handle another value; indexing and reshaping give new tensors, never views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.dtypes import DType
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend.methods import TensorMethods
+from treadle.frontend.trace import Trace
+from treadle.ir import op as op_table
+from treadle.ir.build import apply
+from treadle.ir.node import Value
+from treadle.ir.op import Op
+from treadle.ir.types import TensorType
+
+Executor = Callable[[Op, Sequence[Any], dict[str, Any]], Any]
+
+
+class _Hooks:
+    """What the driver installs: how to run one op, and how to bring a device array to the host."""
+
+    def __init__(self) -> None:
+        self.run_op: Executor | None = None
+        self.to_numpy: Callable[[Any], np.ndarray[Any, Any]] = np.asarray
+
+
+hooks = _Hooks()
+
+
+class Tensor(TensorMethods):
+    """An array with a fixed type. Tensor(data, dtype=None): data is a number, nested list, NumPy array or tensor.
+
+    Python floats become float32 and ints int64 unless `dtype` says otherwise; NumPy arrays keep their type.
+    Raises E0101 for element types that are none.
+    """
+
+    __slots__ = ("__weakref__", "_trace", "_value", "_weak")
+    _value: Any
+    _trace: Trace | None
+    _weak: type | None
+
+    def __init__(self, data: Any, dtype: Any = None) -> None:
+        self._trace, self._weak = None, None
+        if isinstance(data, Tensor):
+            self._value, self._trace = data._value, data._trace
+            if dtype is not None and dtypes.of(dtype) is not data.dtype:
+                cast = data.astype(dtype)
+                self._value, self._trace = cast._value, cast._trace
+            return
+        array = np.array(data, copy=True)
+        if not hasattr(data, "dtype") and dtype is None:
+            dtype = {"f": dtypes.float32, "c": dtypes.complex64}.get(array.dtype.kind)
+        target = dtypes.of(array.dtype if dtype is None else dtype)
+        self._value = array if array.dtype == target.np else array.astype(target.np)
+
+    @classmethod
+    def _of(cls, value: Any, trace: Trace | None = None, weak: type | None = None) -> Tensor:
+        """A handle on a value that is there already."""
+        made = object.__new__(Tensor)
+        made._value, made._trace, made._weak = value, trace, weak
+        return made
+
+    def _set(self, other: Tensor) -> None:
+        """Give this handle the value of another, of the same type (E0503)."""
+        if other.type != self.type:
+            raise UserError("E0503", f"a tensor {self.type} cannot become {other.type}", fix="keep shape and dtype")
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_change(self)
+            self._value, self._trace = trace.read(other), trace
+        else:
+            self._value, self._trace = other._value, None
+
+    # ------------------------------------------------------------------------------------------------ ops
+    @staticmethod
+    def __treadle_op__(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        trace = tracing.current()
+        if trace is None:
+            if hooks.run_op is None:
+                raise UserError("E0203", "tensors need the runtime", fix="import treadle, not its parts")
+            return hooks.run_op(op, args, attrs)
+        values = [
+            trace.read(a) if isinstance(a, Tensor) else trace.constant(a) if isinstance(a, np.ndarray | np.generic) else a
+            for a in args
+        ]
+        result = apply(op, strengthen(values, args), attrs)
+        if isinstance(result, Value):
+            return Tensor._of(result, trace)
+        return tuple([Tensor._of(r, trace) for r in result])
+
+    # ------------------------------------------------------------------------------------------------ facts
+    @property
+    def type(self) -> TensorType:
+        """The IR type: element type and sizes."""
+        value = self._value
+        return value.type if isinstance(value, Value) else TensorType(dtypes.of(value.dtype), tuple(value.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._value.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return dtypes.of(self._value.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._value.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise UserError("E0107", "a 0-d tensor has no length", fix="use .size or .ndim")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------------------------------------ to Python
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array (a copy: later changes of either are not seen by the other)."""
+        if isinstance(self._value, Value):
+            raise UserError(
+                "E0204",
+                f"the numbers of a tensor {self.type} are not known while the function is being traced",
+                fix="return the tensor and look at it outside, or run in eager mode: context.set_context(mode=PYNATIVE_MODE)",
+            )
+        return np.array(hooks.to_numpy(self._value), copy=True)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def item(self) -> Any:
+        """The only element as a Python number. Raises E0205 when there is more than one."""
+        if self.size != 1:
+            raise UserError("E0205", f"{self.type} has {self.size} elements, not one", fix="index it, or use .tolist()")
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """Nested Python lists of the elements."""
+        return self.numpy().tolist()
+
+    def _scalar(self, wanted: str) -> Any:
+        if isinstance(self._value, Value):
+            raise UserError(
+                "E0206",
+                f"{wanted} of a tensor {self.type} is asked for while the function is being traced, where it has no value yet",
+                fix="use td.cond, td.while_loop or td.where for decisions on tensors, or run in eager mode",
+            )
+        return self.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("the truth value"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("the int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("the float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("the complex number"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise UserError("E0106", f"{self.type} cannot be an index", fix="cast it to an integer type")
+        return int(self._scalar("the int"))
+
+    def __repr__(self) -> str:
+        if isinstance(self._value, Value):
+            return f"Tensor({self.type}, traced)"
+        body = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        return f"Tensor({body}, dtype={self.dtype.name})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    __array_priority__ = 100
+    __array_ufunc__ = None
+
+    # ------------------------------------------------------------------------------------------------ change
+    def astype(self, dtype: Any) -> Tensor:
+        """The same elements in another type."""
+        target = dtypes.of(dtype)
+        if target is self.dtype and self._weak is None:
+            return self
+        made: Tensor = op_table.get("cast")(Tensor._of(self._value, self._trace), dtype=target)
+        return made
+
+    def strong(self) -> Tensor:
+        """The tensor itself; a Python number that is an input of a traced function becomes float32 or complex64."""
+        if self._weak is None:
+            return self
+        return self.astype(dtypes.float32 if self._weak is float else dtypes.complex64)
+
+    def copy(self) -> Tensor:
+        """Another handle with the same value: changing one leaves the other alone."""
+        return Tensor._of(self._value, self._trace, self._weak)
+
+    def assign(self, value: Any) -> Tensor:
+        """Give this tensor new elements of the same shape; they are cast to its type. Raises E0503 for another shape."""
+        new = value if isinstance(value, Tensor) else Tensor(value)
+        self._set(new.astype(self.dtype))
+        return self
+
+
+def make_tensor(value: Value, trace: Trace, weak: type | None) -> Tensor:
+    """A symbolic tensor."""
+    return Tensor._of(value, trace, weak)
+
+
+def strengthen(values: list[Any], args: Sequence[Any]) -> list[Any]:
+    """Weak operands (Python numbers that are inputs) cast to the type they take beside the others, as NumPy does."""
+    weak = [isinstance(a, Tensor) and a._weak is not None for a in args]
+    if not any(weak):
+        return values
+    strong = [v.dtype for v, w in zip(values, weak, strict=True) if not w and isinstance(v, Value)]
+    cast = op_table.get("cast")
+    result = []
+    for value, is_weak, arg in zip(values, weak, args, strict=True):
+        if is_weak:
+            default = dtypes.float32 if arg._weak is float else dtypes.complex64
+            target = dtypes.promote_scalar(dtypes.promote(*strong), arg._weak) if strong else default
+            value = value if value.dtype is target else cast(value, dtype=target)
+        result.append(value)
+    return result

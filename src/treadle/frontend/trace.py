@@ -1,0 +1,199 @@
+"""Tracing: run a Python function on symbolic tensors and collect the IR it builds.
+
+`trace(function, args)` gives a `Traced`: the `Fn`, whose parameters are the tensors among the arguments, then the captured
+tensors (state that the function read from outside), and whose outputs are the returned tensors, then the new values of the
+tensors that it changed. After the trace every tensor of the caller has its old value back; whoever runs the `Fn` writes
+the new ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend import tree
+from treadle.ir import op as op_table
+from treadle.ir.build import Builder
+from treadle.ir.node import Fn, Value
+from treadle.ir.types import Literal, TensorType
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+
+
+_stack = _Stack()
+
+
+class Clock:
+    """Ticks whenever a setting changes that a traced program may rely on (the training flag of a cell, a replaced
+    parameter), so that a program looks at the settings again only then."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def tick(self) -> None:
+        self.now += 1
+
+
+clock = Clock()
+
+
+def current() -> Trace | None:
+    """The innermost trace of this thread, or None in eager mode."""
+    return _stack.traces[-1] if _stack.traces else None
+
+
+class Trace:
+    """One function being traced. Tensors made in it point back to it (`tensor._trace`)."""
+
+    def __init__(self, name: str, fns: dict[str, Fn] | None = None) -> None:
+        outer = current()
+        shared = fns if fns is not None else outer.builder.fns if outer else {}
+        self.builder = Builder(name, shared)
+        self.open = False
+        self.captured: dict[int, tuple[Any, Value]] = {}
+        self.changed: dict[int, tuple[Any, Any, Any]] = {}
+        self.touched: dict[int, Any] = {}
+
+    def __enter__(self) -> Trace:
+        _stack.traces.append(self)
+        self.builder.__enter__()
+        self.open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.builder.__exit__()
+        _stack.traces.pop()
+        self.open = False
+        for tensor, value, trace in self.changed.values():
+            tensor._value, tensor._trace = value, trace
+
+    def read(self, tensor: Any) -> Value:
+        """The IR value of a tensor here; a tensor from outside becomes a parameter."""
+        if tensor._trace is self:
+            found: Value = tensor._value
+            return found
+        if tensor._trace is not None and not tensor._trace.open:
+            raise UserError(
+                "E0202",
+                "a tensor made inside a traced function is used after that function ended",
+                fix="return it from the function, or assign it to a Parameter or buffer that was there before",
+            )
+        key = id(tensor)
+        if key not in self.captured:
+            self.captured[key] = (tensor, self.builder.param(tensor.type))
+        return self.captured[key][1]
+
+    def note_change(self, tensor: Any) -> None:
+        """Remember the value that `tensor` has outside, before it is changed here for the first time."""
+        if tensor._trace is not self and id(tensor) not in self.changed:
+            self.changed[id(tensor)] = (tensor, tensor._value, tensor._trace)
+
+    def constant(self, array: Any) -> Value:
+        """A literal of this trace."""
+        made: Value = op_table.get("constant")(value=Literal(np.asarray(array)))
+        return made
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function. Parameters of `fn`: the dynamic leaves of the arguments, then `captured`. Its outputs: the tensors
+    returned, then the new values of the arguments `changed_args` (positions), then those of the tensors `changed`.
+
+    result(tensors) builds what the function returned; `touched` are the objects whose settings the trace relied on.
+    """
+
+    fn: Fn
+    fns: dict[str, Fn]
+    num_args: int
+    captured: tuple[Any, ...]
+    changed_args: tuple[int, ...]
+    changed: tuple[Any, ...]
+    num_outputs: int
+    result: Callable[[Sequence[Any]], Any]
+    touched: tuple[Any, ...]
+
+
+def trace(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    make_tensor: Callable[[Value, Trace, type | None], Any],
+    name: str = "",
+) -> Traced:
+    """Trace `function(*args, **kwargs)`; see `is_dynamic` for which leaves become parameters."""
+    leaves, shape = tree.flatten((args, kwargs))
+    with Trace(name or getattr(function, "__name__", type(function).__name__)) as t:
+        dynamic = []
+        symbols = []
+        for leaf in leaves:
+            if is_dynamic(leaf):
+                symbols.append(make_tensor(t.builder.param(leaf_type(leaf)), t, weak_type(leaf)))
+                dynamic.append(symbols[-1])
+            else:
+                symbols.append(leaf)
+        params = list(t.builder.params)
+        new_args, new_kwargs = shape.unflatten(symbols)
+        outputs, result = _outputs(function(*new_args, **new_kwargs), t)
+        changed_args = [i for i, (s, p) in enumerate(zip(dynamic, params, strict=True)) if s._value is not p]
+        changed = [tensor for tensor, _, _ in t.changed.values()]
+        finals = [t.read(x) for x in [*[dynamic[i] for i in changed_args], *changed]]
+        fn = t.builder.finish([*outputs, *finals])
+    return Traced(
+        fn=fn,
+        fns=t.builder.fns,
+        num_args=len(dynamic),
+        captured=tuple([c for c, _ in t.captured.values()]),
+        changed_args=tuple(changed_args),
+        changed=tuple(changed),
+        num_outputs=len(outputs),
+        result=result,
+        touched=tuple(t.touched.values()),
+    )
+
+
+def _outputs(returned: Any, t: Trace) -> tuple[list[Value], Callable[[Sequence[Any]], Any]]:
+    """IR values of the returned tensors, and how to build the returned object from what stands for them."""
+    leaves, shape = tree.flatten(returned)
+    outputs = [t.read(leaf.strong()) for leaf in leaves if is_tensor(leaf)]
+
+    def result(tensors: Sequence[Any]) -> Any:
+        rest = iter(tensors)
+        return shape.unflatten([next(rest) if is_tensor(leaf) else leaf for leaf in leaves])
+
+    return outputs, result
+
+
+def is_tensor(leaf: Any) -> bool:
+    """A Treadle tensor."""
+    return hasattr(type(leaf), "__treadle_op__")
+
+
+def is_dynamic(leaf: Any) -> bool:
+    """Tensors, NumPy arrays and scalars, and Python floats are inputs of the program; every other leaf is fixed in it."""
+    return is_tensor(leaf) or type(leaf) in (float, complex) or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))
+
+
+def weak_type(leaf: Any) -> type | None:
+    """float or complex for a Python number, which takes the type of the tensors it meets; None for a tensor."""
+    if is_tensor(leaf):
+        weak: type | None = leaf._weak
+        return weak
+    return type(leaf) if type(leaf) in (float, complex) else None
+
+
+def leaf_type(leaf: Any) -> TensorType:
+    """The IR type of a dynamic leaf; Python floats travel in double precision until they meet a tensor."""
+    if type(leaf) is float:
+        return TensorType(dtypes.float64, ())
+    if type(leaf) is complex:
+        return TensorType(dtypes.complex128, ())
+    return TensorType(dtypes.of(leaf.dtype), tuple(leaf.shape))

@@ -1,0 +1,1 @@
+"""The typed functional IR: types, nodes, builder, verifier, text form, reference interpreter, rewriting, files."""

@@ -1,0 +1,292 @@
+"""The builder that the ops' `hlo` rules write StableHLO with: MLIR values in, MLIR values out.
+
+`HloBuilder(context, fns)` belongs to one lowering; `inline(fn, *operands)` lowers an IR function at the current place.
+Operations are made in their generic form, with result types given and nothing verified before the end: of the ways that
+MLIR's Python bindings offer, this one is the fastest. Types, attributes and positions are made once per lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.dtypes import DType
+from treadle.base.errors import InternalError, UserError, internal_error
+from treadle.base.where import UNKNOWN, Where
+from treadle.ir.interp import expansion
+from treadle.ir.node import Fn, Node, Value
+from treadle.ir.printer import print_attr
+from treadle.ir.types import TensorType, Types
+
+Operand = Any
+_SUMS = ("add", "multiply")
+
+
+class Region(NamedTuple):
+    """The body of an operation: types of its arguments, and the function that builds it."""
+
+    types: Types
+    build: Callable[..., Any]
+
+
+class HloBuilder:
+    """Appends operations to the current block. `types` and `out` are the types of the node being lowered."""
+
+    def __init__(self, context: Any, fns: Mapping[str, Fn]) -> None:
+        from jax.extend.mlir import ir
+
+        self.ir, self.context, self.fns = ir, context, fns
+        self.types: Types = ()
+        self.out: Types = ()
+        self.ip: Any = None
+        self.loc = ir.Location.unknown(context)
+        self._inside: tuple[Where, str] | None = None
+        self._create = ir.Operation.create
+        self._types: dict[TensorType, Any] = {}
+        self._parsed: dict[Any, Any] = {}
+        self._locations: dict[tuple[Where, str], Any] = {}
+        self.positions: dict[str, Where] = {}
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def op(
+        self, name: str, *operands: Operand, types: Any = None, regions: Sequence[Region] = (), **attributes: Any
+    ) -> Any:
+        """The result of an operation, a tuple when it has several. name: without "stablehlo.", else with its dialect.
+
+        types: of the results, one or several; left out: those of the node. attributes: see `attribute`.
+        """
+        wanted = self.out if types is None else (types,) if isinstance(types, TensorType) else types
+        made = self._create(
+            name if "." in name else f"stablehlo.{name}",
+            [self.type(t) for t in wanted],
+            operands,
+            {k: self.attribute(v) for k, v in attributes.items()},
+            regions=len(regions),
+            loc=self.loc,
+            ip=self.ip,
+        )
+        for place, region in zip(made.regions, regions):
+            self.fill(place, region, "stablehlo.return")
+        return made.result if len(wanted) == 1 else tuple(made.results)
+
+    def region(self, arg_types: Sequence[TensorType], build: Callable[..., Any]) -> Region:
+        """A body for `regions=`: `build(b, *args)` gives the operand or operands that it returns."""
+        return Region(tuple(arg_types), build)
+
+    def fill(self, place: Any, region: Region, end: str) -> None:
+        """Build the block of an operation's body, closed by the operation `end`."""
+        arguments = [self.type(t) for t in region.types]
+        block = place.blocks.append(*arguments, arg_locs=[self.loc] * len(arguments))
+        outer = self.ip, self.types, self.out, self.loc
+        self.ip = self.ir.InsertionPoint(block)
+        results = region.build(self, *block.arguments)
+        results = tuple(results) if isinstance(results, tuple | list) else (results,)
+        inner = self.ip
+        self.ip, self.types, self.out, self.loc = outer
+        self._create(end, [], results, loc=self.loc, ip=inner)
+
+    def call(self, callee: str, operands: Sequence[Operand], types: Types) -> tuple[Operand, ...]:
+        """The results of another function of the module."""
+        symbol = self.ir.FlatSymbolRefAttr.get(callee, self.context)
+        results = [self.type(t) for t in types]
+        made = self._create("func.call", results, list(operands), {"callee": symbol}, loc=self.loc, ip=self.ip)
+        return tuple(made.results)
+
+    # --- what many rules need -----------------------------------------------------------------------------------------
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Operand:
+        """A tensor with the elements of a NumPy array."""
+        type = TensorType(dtypes.of(array.dtype), array.shape)
+        return self._constant(np.ascontiguousarray(array).reshape(array.shape), type)
+
+    def splat(self, value: complex, type: TensorType) -> Operand:
+        """A tensor filled with one number."""
+        return self._constant(np.full((), value, type.dtype.np), type)
+
+    def _constant(self, array: np.ndarray[Any, Any], type: TensorType) -> Operand:
+        if type.dtype is dtypes.bfloat16:
+            array = array.view(np.uint16)
+        element = self.type(type).element_type
+        dense = self.ir.DenseElementsAttr.get(array, type=element, shape=type.shape, context=self.context)
+        return self.op("constant", types=type, value=dense)
+
+    def convert(self, x: Operand, from_type: TensorType, to_type: TensorType) -> Operand:
+        """x with other elements: floats to integers toward zero, anything to bool is `!= 0` (NaN is true)."""
+        if from_type.dtype is to_type.dtype:
+            return x
+        if to_type.dtype is not dtypes.bool_:
+            return self.op("convert", x, types=to_type)
+        zero = self.splat(0, from_type)
+        return self.op("compare", x, zero, types=to_type, comparison_direction="#stablehlo<comparison_direction NE>")
+
+    def broadcast(self, x: Operand, from_type: TensorType, to_type: TensorType) -> Operand:
+        """x broadcast as NumPy does: new leading axes, and axes of size 1 repeated."""
+        skip = to_type.rank - from_type.rank
+        return self.broadcast_in_dim(x, tuple(range(skip, to_type.rank)), to_type)
+
+    def broadcast_in_dim(self, x: Operand, dims: tuple[int, ...], to_type: TensorType) -> Operand:
+        """x with its axis i as axis dims[i] of the result, repeated along the others."""
+        return self.op("broadcast_in_dim", x, types=to_type, broadcast_dimensions=dims)
+
+    def reduce(self, kind: str, x: Operand, x_type: TensorType, axes: tuple[int, ...], init: complex) -> Operand:
+        """x reduced over axes by add, multiply, maximum, minimum, and, or. Sums and products of 16-bit floats are kept
+        in float32 and rounded at the end."""
+        narrow = x_type.dtype.is_float and x_type.dtype.bits == 16 and kind in _SUMS
+        work = x_type.with_dtype(dtypes.float32) if narrow else x_type
+        kept = tuple([n for i, n in enumerate(x_type.shape) if i not in axes])
+        scalar = work.with_shape(())
+        result = self.op(
+            "reduce",
+            self.convert(x, x_type, work),
+            self.splat(init, scalar),
+            types=work.with_shape(kept),
+            regions=(self.region((scalar, scalar), lambda b, p, q: b.op(kind, p, q, types=scalar)),),
+            dimensions=tuple(axes),
+        )
+        return self.convert(result, work.with_shape(kept), x_type.with_shape(kept))
+
+    def dot_general(
+        self,
+        x: Operand,
+        y: Operand,
+        batch: tuple[tuple[int, ...], tuple[int, ...]],
+        contract: tuple[tuple[int, ...], tuple[int, ...]],
+        types: TensorType | None = None,
+    ) -> Operand:
+        """Batched contraction; 16-bit floats accumulate in float32. types: the result's, left out: the node's."""
+        out = self.out[0] if types is None else types
+        wide = out.with_dtype(dtypes.float32) if out.dtype.is_float and out.dtype.bits == 16 else out
+        numbers = (
+            f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
+            f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
+        )
+        return self.convert(self.op("dot_general", x, y, types=wide, dot_dimension_numbers=numbers), wide, out)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def inline(self, fn: Fn | str, *operands: Operand) -> tuple[Operand, ...]:
+        """The outputs of an IR function lowered in place; of one that is named, called."""
+        if isinstance(fn, str):
+            return self.call(fn, operands, self.fns[fn].out_types)
+        env: dict[Value, Operand] = dict(zip(fn.params, operands, strict=True))
+        outer = self.types, self.out, self.loc
+        for node in fn.nodes:
+            results = self.node(node, [env[v] for v in node.inputs])
+            env.update(zip(node.outputs, results, strict=True))
+        self.types, self.out, self.loc = outer
+        return tuple([env[v] for v in fn.outputs])
+
+    def node(self, node: Node, operands: Sequence[Operand]) -> Sequence[Operand]:
+        """The results of one node: by the op's `hlo` rule, else by its expansion."""
+        self.types, self.out = tuple([v.type for v in node.inputs]), tuple([v.type for v in node.outputs])
+        self.loc = self._location(node)
+        rule = node.op.rules.get("hlo")
+        wanted = [self.type(t) for t in self.out]
+        if isinstance(rule, str):
+            name = rule if "." in rule else f"stablehlo.{rule}"
+            made: Sequence[Operand] = self._create(name, wanted, operands, loc=self.loc, ip=self.ip).results
+            return made
+        out = self.out
+        try:
+            results: Any = rule(self, *operands, **node.attrs) if rule else self._expanded(node, operands)
+        except (UserError, InternalError):
+            raise
+        except Exception as error:
+            _fail(node, f"{type(error).__name__}: {error}", error)
+        found: tuple[Operand, ...] = results if isinstance(results, tuple) else (results,)
+        if [r.type for r in found] != wanted:
+            _fail(node, f"its hlo rule gives {[str(r.type) for r in found]}, not {[str(t) for t in out]}")
+        return found
+
+    def _expanded(self, node: Node, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The node's expansion in its place; all that it consists of has the node's position."""
+        if not node.op.rules.get("expand"):
+            why = f"{node.op.name} cannot be compiled: {node.op.rule('hlo').reason}"
+            raise UserError("E0412", why, fix="run it eagerly", where=node.where)
+        body = expansion(node.op, self.types, node.attrs)
+        outer = self._inside
+        where, path = outer or (node.where, node.where.scope)
+        self._inside = where, f"{path}/{node.op.name}" if path else node.op.name
+        results = self.inline(body, *operands)
+        self._inside = outer
+        return results
+
+    def _location(self, node: Node) -> Any:
+        where, path = self._inside or (node.where, node.where.scope)
+        key = where, f"{path}/{node.op.name}" if path else node.op.name
+        found = self._locations.get(key)
+        if found is None:
+            file = None if where is UNKNOWN else self.ir.Location.file(where.file, where.line, 0, self.context)
+            found = self.ir.Location.name(key[1], file, self.context)
+            self._locations[key] = found
+            self.positions[str(found)] = where
+        return found
+
+    # --- types and attributes -----------------------------------------------------------------------------------------
+
+    def type(self, type: TensorType) -> Any:
+        """The MLIR type."""
+        found = self._types.get(type)
+        if found is None:
+            element = self._element(type.dtype)
+            found = self._types[type] = self.ir.RankedTensorType.get(type.shape, element, loc=self.loc)
+        return found
+
+    def _element(self, dtype: DType) -> Any:
+        ir, context = self.ir, self.context
+        if dtype.kind == "f":
+            return ir.BF16Type.get(context) if dtype is dtypes.bfloat16 else ir.Type.parse(f"f{dtype.bits}", context)
+        if dtype.kind == "c":
+            return ir.ComplexType.get(ir.Type.parse(f"f{dtype.bits // 2}", context))
+        if dtype.kind == "u":
+            return ir.IntegerType.get_unsigned(dtype.bits, context)
+        return ir.IntegerType.get_signless(dtype.bits, context)
+
+    def attribute(self, value: Any) -> Any:
+        """The MLIR attribute of a Python value.
+
+        bool, int (i64), float (f32), text in MLIR syntax, tuples of ints (array<i64>), of bools, of texts (a list), of
+        tuples of ints (a tensor<RxCxi64>), or an MLIR attribute already.
+        """
+        if isinstance(value, self.ir.Attribute):
+            return value
+        if isinstance(value, float):  # not kept: 0.0 and -0.0 are the same key
+            return self.ir.FloatAttr.get(self.ir.F32Type.get(self.context), value, self.loc)
+        key = type(value), value, tuple([type(v) for v in value]) if isinstance(value, tuple) else ()
+        found = self._parsed.get(key)
+        if found is None:
+            found = self._parsed[key] = self._attribute(value)
+        return found
+
+    def _attribute(self, value: Any) -> Any:
+        ir, context = self.ir, self.context
+        if isinstance(value, bool):
+            return ir.BoolAttr.get(value, context)
+        if isinstance(value, int):
+            return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
+        if isinstance(value, str):
+            return ir.Attribute.parse(value, context)
+        if not isinstance(value, tuple):
+            raise TypeError(f"{value!r} cannot be an MLIR attribute")
+        if value and all(isinstance(v, bool) for v in value):
+            return ir.DenseBoolArrayAttr.get(value, context)
+        if all(isinstance(v, int) for v in value):
+            return ir.DenseI64ArrayAttr.get(value, context)
+        if all(isinstance(v, str) for v in value):
+            return ir.ArrayAttr.get([self.attribute(v) for v in value], context)
+        rows = np.array([[*row] for row in value], np.int64)
+        return ir.DenseElementsAttr.get(rows, type=ir.IntegerType.get_signless(64, context), context=context)
+
+
+def _fail(node: Node, why: str, cause: Exception | None = None) -> Any:
+    """An internal error about a node."""
+    inputs = ", ".join(str(v.type) for v in node.inputs)
+    attrs = ", ".join(f"{k}={print_attr(v)}" for k, v in node.attrs.items())
+    try:
+        internal_error(f"lowering {node.op.name}({inputs}) at {node.where}: {why}", attributes=attrs)
+    except InternalError as error:
+        raise error from cause

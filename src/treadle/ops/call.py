@@ -1,0 +1,186 @@
+"""Ops that run a function as it stands: `call` by name; `remat` and `custom_vjp`, which steer differentiation; `barrier`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from treadle.base.dtypes import int32
+from treadle.ir import build
+from treadle.ir.node import Fn, Value
+from treadle.ir.op import No
+from treadle.ir.types import TensorType, Types, f64
+from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._regions import AXES, Reversed, need, picked, spread
+from treadle.ops.functions import tanh
+
+
+@op(has_regions=True, axes=AXES, onnx=No("exported as a local function by the control flow exporter"))
+def call(*operands: Value, callee: str, results: Types) -> Any:
+    """The results of the module's function `callee` on the operands; `results` are its types (the verifier compares).
+
+    A function may call itself; such a module can be interpreted, not differentiated or compiled yet.
+    """
+
+
+@call.type
+def _(*operands: TensorType, callee: str, results: Types) -> Types:
+    return results
+
+
+@call.ref
+def _(run: Any, *operands: Any, callee: str, results: Types) -> Any:
+    return run(callee, *operands)
+
+
+@call.hlo
+def _(b: Any, *operands: Any, callee: str, results: Types) -> Any:
+    return b.call(callee, operands, results)
+
+
+@call.reverse
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, callee: str, results: Types) -> Reversed:
+    forward, backward, line = run.linearise_callee(callee, flags)
+    outputs = call(*inputs, callee=forward, results=line.forward.out_types)
+    n = len(results)
+
+    def pullback(*cts: Value) -> list[Value | None]:
+        live = [t.dtype.is_inexact for t in results]
+        grads = call(*outputs[n:], *picked(cts, live), callee=backward, results=line.backward.out_types)
+        return spread(grads, flags)
+
+    return tuple(outputs[:n]), pullback
+
+
+@call.samples
+def _(s: Samples) -> Iterator[Sample]:
+    yield from ()
+
+
+@op(axes=No("operands are of any types"), onnx=No("the barrier only matters to XLA"))
+def barrier(*operands: Value) -> Any:
+    """The operands themselves; the compiler may not move or merge work across (it keeps recomputation from being undone)."""
+
+
+@barrier.type
+def _(*operands: TensorType) -> Types:
+    return operands
+
+
+@barrier.ref
+def _(*operands: Any) -> Any:
+    return operands
+
+
+@barrier.hlo
+def _(b: Any, *operands: Any) -> Any:
+    return b.op("optimization_barrier", *operands)
+
+
+@barrier.grad
+def _(*values: Value) -> tuple[Value, ...]:
+    return values[2 * len(values) // 3 :]
+
+
+@barrier.samples
+def _(s: Samples) -> Iterator[Sample]:
+    yield s(f64[2, 3], f64[3])
+    yield s(f64[0])
+
+
+@op(has_regions=True, axes=AXES, onnx=No("exported by its body"))
+def remat(*operands: Value, body: Fn) -> Any:
+    """body(*operands); a gradient keeps only the operands and runs the body again (rematerialisation)."""
+
+
+@remat.type
+def _(*operands: TensorType, body: Fn) -> Types:
+    need(body.in_types == operands, "E0175", f"{body.name} takes {body.in_types}, given {operands}", "pass these types")
+    return body.out_types
+
+
+@remat.ref
+def _(run: Any, *operands: Any, body: Fn) -> Any:
+    return run(body, *operands)
+
+
+@remat.hlo
+def _(b: Any, *operands: Any, body: Fn) -> Any:
+    return b.inline(body, *operands)
+
+
+@remat.reverse
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn) -> Reversed:
+    line = run.linearise(body, flags)
+    live = [t.dtype.is_inexact for t in body.out_types]
+
+    def pullback(*cts: Value) -> list[Value | None]:
+        seeds = picked(cts, live)
+        held = barrier(*inputs, *seeds)
+        results = build.inline(line.forward, held[: len(inputs)])
+        residuals = results[len(body.outputs) :]
+        return spread(build.inline(line.backward, [*residuals, *held[len(inputs) :]]), flags)
+
+    return tuple(remat(*inputs, body=body)), pullback
+
+
+@remat.samples
+def _(s: Samples) -> Iterator[Sample]:
+    body = build.trace(lambda x, y: (tanh(x * y), x * x), [f64[2], f64[2]])
+    yield s(f64[2], f64[2], body=body)
+    yield s(f64[3], f64[2], body=body, bad="E0175")
+
+
+@op(has_regions=True, axes=AXES, onnx=No("exported by its body"))
+def custom_vjp(*operands: Value, body: Fn, backward: Fn, n_outputs: int) -> Any:
+    """The first n_outputs results of body(*operands); the others are residuals for a gradient given by hand.
+
+    backward(operands, all results of body, cotangents of the outputs) -> one gradient for each float operand.
+    Raises E0176 when the types of body and backward do not fit together.
+    """
+
+
+@custom_vjp.type
+def _(*operands: TensorType, body: Fn, backward: Fn, n_outputs: int) -> Types:
+    need(body.in_types == operands, "E0176", f"{body.name} takes {body.in_types}, given {operands}", "pass these types")
+    outputs = body.out_types[:n_outputs]
+    given = (*operands, *body.out_types, *[t for t in outputs if t.dtype.is_inexact])
+    need(backward.in_types == given, "E0176", f"the gradient takes {backward.in_types}, given {given}", "take these types")
+    wanted = tuple([t for t in operands if t.dtype.is_inexact])
+    need(backward.out_types == wanted, "E0176", f"the gradient returns {backward.out_types}", f"return {wanted}")
+    return outputs
+
+
+@custom_vjp.ref
+def _(run: Any, *operands: Any, body: Fn, backward: Fn, n_outputs: int) -> Any:
+    return run(body, *operands)[:n_outputs]
+
+
+@custom_vjp.hlo
+def _(b: Any, *operands: Any, body: Fn, backward: Fn, n_outputs: int) -> Any:
+    return b.inline(body, *operands)[:n_outputs]
+
+
+@custom_vjp.reverse
+def _(
+    run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn, backward: Fn, n_outputs: int
+) -> Reversed:
+    results = build.inline(body, inputs)
+
+    def pullback(*cts: Value) -> list[Value | None]:
+        seeds = [c for c in cts if c.dtype.is_inexact]
+        grads = iter(build.inline(backward, [*inputs, *results, *seeds]))
+        found = [next(grads) if v.dtype.is_inexact else None for v in inputs]
+        return [g if f else None for g, f in zip(found, flags, strict=True)]
+
+    return tuple(results[:n_outputs]), pullback
+
+
+@custom_vjp.samples
+def _(s: Samples) -> Iterator[Sample]:
+    body = build.trace(lambda x, n: (x * x * x, x * x), [f64[2], TensorType(int32, ())], "cube")
+    types = [*body.in_types, *body.out_types, f64[2]]
+    backward = build.trace(lambda x, n, y, square, d: 3 * square * d, types, "cube_grad")
+    yield s(f64[2], TensorType(int32, ()), body=body, backward=backward, n_outputs=1)
+    yield s(f64[3], TensorType(int32, ()), body=body, backward=backward, n_outputs=1, bad="E0176")
+    yield s(f64[2], TensorType(int32, ()), body=body, backward=body, n_outputs=1, bad="E0176")

@@ -1,0 +1,319 @@
+"""Branches and loops whose course the data decides: `if` and `while`.
+
+Bodies are `Fn` attributes that see only their own parameters. Every op here has a `reverse` rule instead of `grad`:
+reverse(run, inputs, flags, **attrs) -> (outputs, pullback), where `run` is the reverse-mode run (it splits bodies by
+`run.linearise`) and `flags` says which inputs need a gradient.
+
+The reverse of `while` keeps residuals on stacks of fixed capacity C, written round: entry i at i mod C. The backward loop
+walks one segment of at most C trips at a time; for an earlier segment the loop is run again from its start. So the gradient
+is exact for any trip count, without a rerun of the program; more than C trips only cost time (docs/decisions/0002).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.base.errors import UserError
+from treadle.ir import build
+from treadle.ir.node import Fn, Value
+from treadle.ir.op import No
+from treadle.ir.types import TensorType, Types, bool_, f64, i32
+from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._regions import AXES, Reversed, inexact, need, number, peek, picked, push, region, spread, types_of, zeros
+from treadle.ops.bits import bit_and
+from treadle.ops.compare import greater, less, logical_and
+from treadle.ops.elementwise import add, sub
+from treadle.ops.dynamic import dynamic_slice
+from treadle.ops.shape import reshape
+
+_STACK_BYTES = 64 << 20
+_MOST_SAVED = 1024
+
+
+# ------------------------------------------------------------------------------------------------------------------ if
+@op(has_regions=True, axes=AXES, onnx=No("exported by the control flow exporter"))
+def if_(pred: Value, *operands: Value, then: Fn, orelse: Fn) -> Any:
+    """then(*operands) where pred (bool[]) is true, else orelse(*operands); only the branch taken runs.
+
+    Raises E0170 when pred is no single bool, E0171 when the branches take or return different types.
+    """
+
+
+@if_.type
+def _(pred: TensorType, *operands: TensorType, then: Fn, orelse: Fn) -> Types:
+    need(pred == bool_[()], "E0170", f"the condition is {pred}", "it must be one bool: bool[]")
+    for branch in (then, orelse):
+        need(branch.in_types == operands, "E0171", f"{branch.name} takes {branch.in_types}, given {operands}", "pass these")
+    both = f"{then.name} returns {then.out_types}, {orelse.name} {orelse.out_types}"
+    need(then.out_types == orelse.out_types, "E0171", both, "return the same types from both branches")
+    return then.out_types
+
+
+@if_.ref
+def _(run: Any, pred: Any, *operands: Any, then: Fn, orelse: Fn) -> Any:
+    return run(then if bool(pred) else orelse, *operands)
+
+
+@if_.hlo
+def _(b: Any, pred: Any, *operands: Any, then: Fn, orelse: Fn) -> Any:
+    branches = [b.region((), lambda inner, fn=fn: inner.inline(fn, *operands)) for fn in (then, orelse)]
+    return b.op("if", pred, regions=branches)
+
+
+@if_.reverse
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, then: Fn, orelse: Fn) -> Reversed:
+    pred, *operands = inputs
+    outs = inexact(then.out_types)
+    lines = [run.linearise(fn, flags[1:], outs) for fn in (then, orelse)]
+    slots, where = _share_slots([line.residual_types for line in lines])
+    n = len(then.outputs)
+
+    def ahead(line: Any, place: list[int]) -> Fn:
+        def body(*args: Value) -> list[Value]:
+            results = build.inline(line.forward, args)
+            saved = dict(zip(place, results[n:], strict=True))
+            return [*results[:n], *[saved[i] if i in saved else zeros(t) for i, t in enumerate(slots)]]
+
+        return region(body, types_of(operands), line.forward.name)
+
+    def back(line: Any, place: list[int]) -> Fn:
+        def body(*args: Value) -> Sequence[Value]:
+            return build.inline(line.backward, [*[args[i] for i in place], *args[len(slots) :]])
+
+        return region(body, [*slots, *picked(then.out_types, outs)], line.backward.name)
+
+    results = if_(pred, *operands, then=ahead(lines[0], where[0]), orelse=ahead(lines[1], where[1]))
+    saved = results[n:]
+
+    def pullback(*cts: Value) -> list[Value | None]:
+        grads = if_(pred, *saved, *picked(cts, outs), then=back(lines[0], where[0]), orelse=back(lines[1], where[1]))
+        return [None, *spread(grads, flags[1:])]
+
+    return tuple(results[:n]), pullback
+
+
+def _share_slots(needs: Sequence[Types]) -> tuple[list[TensorType], list[list[int]]]:
+    """Places for the residuals of both branches, shared where the types are equal; and each branch's places."""
+    slots: list[TensorType] = []
+    places = []
+    for types in needs:
+        free = list(range(len(slots)))
+        place = []
+        for t in types:
+            spot = next((i for i in free if slots[i] == t), None)
+            if spot is None:
+                spot = len(slots)
+                slots.append(t)
+            else:
+                free.remove(spot)
+            place.append(spot)
+        places.append(place)
+    return slots, places
+
+
+@if_.samples
+def _(s: Samples) -> Iterator[Sample]:
+    def mul_add(x: Value, y: Value) -> tuple[Value, Value]:
+        return x * y, x + y
+
+    def only_y(x: Value, y: Value) -> tuple[Value, Value]:
+        return y * y * y, y
+
+    then, orelse = (build.trace(f, [f64[2], f64[2]]) for f in (mul_add, only_y))
+    for pred in (True, False):
+        yield s(np.array(pred), f64[2], f64[2], then=then, orelse=orelse)
+    one = build.trace(lambda x, y: x, [f64[2], f64[2]], "one")
+    yield s(np.array(True), f64[2], f64[2], then=then, orelse=one, bad="E0171")
+    yield s(np.array(True), f64[3], f64[2], then=then, orelse=orelse, bad="E0171")
+    yield s(np.array([True]), f64[2], f64[2], then=then, orelse=orelse, bad="E0170")
+
+
+# --------------------------------------------------------------------------------------------------------------- while
+@op(has_regions=True, axes=AXES, onnx=No("exported by the control flow exporter"))
+def while_(*inputs: Value, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
+    """Repeat carry = body(consts, carry) while cond(consts, carry); returns the last carry.
+
+    inputs: n_consts constants, then the initial carry. capacity: trips whose residuals a gradient keeps before it has to
+    run the loop again (0: chosen by size). Raises E0170 when cond gives no single bool, E0172 when the carry changes type.
+    """
+
+
+@while_.type
+def _(*inputs: TensorType, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Types:
+    for fn in (cond, body):
+        need(fn.in_types == inputs, "E0172", f"{fn.name} takes {fn.in_types}, given {inputs}", "pass these types")
+    need(cond.out_types == (bool_[()],), "E0170", f"the condition gives {cond.out_types}", "return one bool: bool[]")
+    for i, (before, after) in enumerate(zip(inputs[n_consts:], body.out_types, strict=False)):
+        need(before == after, "E0172", f"carry {i} is {before} before the body and {after} after it", "keep the type")
+    same = len(body.outputs) == len(inputs) - n_consts
+    need(same, "E0172", f"the body returns {len(body.outputs)} values of {len(inputs) - n_consts}", "return the carry")
+    return body.out_types
+
+
+@while_.ref
+def _(run: Any, *inputs: Any, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
+    consts, carry = inputs[:n_consts], inputs[n_consts:]
+    while bool(run(cond, *consts, *carry)[0]):
+        carry = run(body, *consts, *carry)
+    return tuple(carry)
+
+
+@while_.hlo
+def _(b: Any, *inputs: Any, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
+    consts, carry = inputs[:n_consts], inputs[n_consts:]
+    types = b.types[n_consts:]
+    test = b.region(types, lambda inner, *args: inner.inline(cond, *consts, *args))
+    step = b.region(types, lambda inner, *args: inner.inline(body, *consts, *args))
+    return b.op("while", *carry, regions=[test, step])
+
+
+def _capacity(types: Sequence[TensorType]) -> int:
+    """Trips to keep by default: a power of two up to 1024 whose stacks stay under 64 MiB, at least 8."""
+    trips = max(8, min(_MOST_SAVED, _STACK_BYTES // max(1, sum(t.bytes for t in types))))
+    return 1 << (int(trips).bit_length() - 1)
+
+
+@while_.reverse
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], **attrs: Any) -> Reversed:
+    return _WhileReverse(run, inputs, flags, **attrs).build()
+
+
+class _WhileReverse:
+    """The two loops of a reversed `while` (the scheme is in the module's docstring)."""
+
+    def __init__(
+        self, run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, cond: Fn, body: Fn, n_consts: int, capacity: int = 0
+    ) -> None:
+        self.n, self.cond = n_consts, cond
+        self.consts, self.init = inputs[:n_consts], inputs[n_consts:]
+        self.live = inexact(body.out_types)
+        self.wrt = [*flags[:n_consts], *self.live]
+        self.flags = flags
+        self.line = run.linearise(body, self.wrt, self.live)
+        self.stacked = [p is None or p >= n_consts for p in self.line.from_param]
+        self.saved = picked(self.line.residual_types, self.stacked)
+        self.trips = capacity or _capacity(self.saved)
+
+    def loop(self, stop: Value | None, init: Sequence[Value], stacks: Sequence[Value]) -> tuple[Value, ...]:
+        """Run forward and keep residuals: (carry, trip count, stacks). stop: the count to end at (default: cond decides)."""
+        k, extra = len(init), [] if stop is None else [stop]
+        skip = len(extra) + self.n
+
+        def test(*args: Value) -> Any:
+            if stop is not None:
+                return less(args[skip + k], args[0])
+            return build.inline(self.cond, args[: self.n + k])
+
+        def step(*args: Value) -> list[Value]:
+            consts, carry, count, kept = args[len(extra) : skip], args[skip : skip + k], args[skip + k], args[skip + k + 1 :]
+            results = build.inline(self.line.forward, [*consts, *carry])
+            slot = _remainder(count, self.trips)
+            new = [push(s, r, slot) for s, r in zip(kept, picked(results[k:], self.stacked), strict=True)]
+            return [*results[:k], add(count, 1), *new]
+
+        args = [*extra, *self.consts, *init, number(0), *stacks]
+        types = types_of(args)
+        loop = while_(*args, cond=region(test, types, "again"), body=region(step, types, "keep"), n_consts=skip)
+        return tuple(loop)
+
+    def build(self) -> Reversed:
+        """Outputs of the forward loop, and the pullback."""
+        stacks = [zeros(TensorType(t.dtype, (self.trips, *t.shape))) for t in self.saved]
+        results = self.loop(None, self.init, stacks)
+        k = len(self.init)
+        count, stacks = results[k], list(results[k + 1 :])
+        fixed = [self.consts[p] for p, s in zip(self.line.from_param, self.stacked, strict=True) if not s]
+
+        def pullback(*cts: Value) -> list[Value | None]:
+            grads = self.backward(count, stacks, fixed, picked(cts, self.live))
+            n_live = sum(self.live)
+            ends = [g if f else None for g, f in zip(spread(grads[:n_live], self.live), self.flags[self.n :], strict=True)]
+            return [*spread(grads[n_live:], self.flags[: self.n]), *ends]
+
+        return tuple(results[:k]), pullback
+
+    def backward(
+        self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value]
+    ) -> Sequence[Value]:
+        """Cotangents of the live carry at the start, then sums of the constants' gradients."""
+        sums = [zeros(t.type) for t, f in zip(self.consts, self.flags, strict=False) if f]
+        state = [*cts, *sums]
+        consts = [*fixed, *self.consts, *self.init]
+        a, z = len(fixed), len(state)
+
+        def more(*args: Value) -> Any:
+            return greater(args[len(consts)], 0)
+
+        def segment(*args: Value) -> list[Value]:
+            held, (end, *rest) = args[: len(consts)], args[len(consts) :]
+            start = sub(end, add(_remainder(sub(end, 1), self.trips), 1))
+            state = self.walk_back(start, end, held[:a], rest[:z], rest[z:])
+            again = self.with_inputs(held[a : a + self.n], held[a + self.n :])
+            refilled = again.loop(start, again.init, rest[z:])
+            return [start, *state, *refilled[len(self.init) + 1 :]]
+
+        args = [*consts, count, *state, *stacks]
+        types = types_of(args)
+        ends = while_(*args, cond=region(more, types, "segments"), body=region(segment, types, "segment"), n_consts=len(consts))
+        return tuple(ends[1 : 1 + z])
+
+    def with_inputs(self, consts: Sequence[Value], init: Sequence[Value]) -> _WhileReverse:
+        """The same loop on other values (inside a region)."""
+        twin = object.__new__(_WhileReverse)
+        twin.__dict__.update(self.__dict__, consts=tuple(consts), init=tuple(init))
+        return twin
+
+    def walk_back(
+        self, start: Value, end: Value, fixed: Sequence[Value], state: Sequence[Value], stacks: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """The state after the trips end-1 down to start are reversed."""
+        held = [start, *fixed, *stacks]
+        n_live, a = sum(self.live), 1 + len(fixed)
+
+        def test(*args: Value) -> Any:
+            return greater(args[len(held)], args[0])
+
+        def step(*args: Value) -> list[Value]:
+            i, before = sub(args[len(held)], 1), args[len(held) + 1 :]
+            slot = _remainder(i, self.trips)
+            kept, still = iter([peek(s, slot) for s in args[a : len(held)]]), iter(args[1:a])
+            residuals = [next(kept) if s else next(still) for s in self.stacked]
+            grads = build.inline(self.line.backward, [*residuals, *before[:n_live]])
+            n_const = len(grads) - n_live
+            sums = [add(x, g) for x, g in zip(before[n_live:], grads[:n_const], strict=True)]
+            return [i, *grads[n_const:], *sums]
+
+        args = [*held, end, *state]
+        types = types_of(args)
+        loop = while_(*args, cond=region(test, types, "back"), body=region(step, types, "reverse"), n_consts=len(held))
+        return tuple(loop[1:])
+
+
+def _remainder(x: Value, n: int) -> Value:
+    """x mod n for x >= 0 and n a power of two or any positive int."""
+    if n & (n - 1):
+        raise UserError("E0173", f"capacity {n} is not a power of two", fix=f"use {1 << n.bit_length()}")
+    from_bits: Value = bit_and(x, number(n - 1))
+    return from_bits
+
+
+@while_.samples
+def _(s: Samples) -> Iterator[Sample]:
+    def below(w: Value, n: Value, x: Value) -> Value:
+        return logical_and(less(n, 5), less(reshape(dynamic_slice(x, number(0), sizes=(1,)), shape=()), 50.0))  # type: ignore[no-any-return]
+
+    def grow(w: Value, n: Value, x: Value) -> tuple[Value, Value]:
+        return add(n, 1), x * w + x
+
+    types = [f64[2], i32[()], f64[2]]
+    cond, body = build.trace(below, types), build.trace(grow, types)
+    for capacity in (0, 2, 4):
+        yield s(f64[2], np.int32(1), f64[2], cond=cond, body=body, n_consts=1, capacity=capacity)
+    yield s(f64[2], np.int32(9), f64[2], cond=cond, body=body, n_consts=1)
+    wrong = build.trace(lambda w, n, x: (n, n), types, "wrong")
+    yield s(f64[2], np.int32(0), f64[2], cond=cond, body=wrong, n_consts=1, bad="E0172")
+    yield s(f64[2], np.int32(0), f64[2], cond=wrong, body=body, n_consts=1, bad="E0170")
+

@@ -1,0 +1,327 @@
+"""Powers, exponentials, logarithms, roots, circular and error functions of each element.
+
+16-bit floats are computed in float32 and rounded once. ONNX lacks some functions; there digits are lost near 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from treadle.base.errors import UserError
+from treadle.ir.node import Value
+from treadle.ir.op import No
+from treadle.ir.types import TensorType, bf16, bool_, c64, c128, f16, f32, f64, i32, u8
+from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._types import floats, in_float32, promoted, same_float, same_inexact, same_number, same_real, widened
+from treadle.ops.compare import equal, greater, select
+from treadle.ops.creation import full
+
+Grads = tuple[Value | None, ...]
+UNARY, BINARY = "... -> ...", "..., ... -> ..."
+_2_BY_ROOT_PI = 2 / math.sqrt(math.pi)
+NO_ONNX = No("ONNX has no such operator")
+
+
+def inexact(low: float | None = None) -> Callable[[Samples], Iterator[Sample]]:
+    """Samples of one float or complex tensor."""
+
+    def make(s: Samples) -> Iterator[Sample]:
+        yield from floats(1, low)(s)
+        yield s(c64[2, 2])
+        yield s(c128[3])
+
+    return make
+
+
+@op(type=same_real, prepare=promoted, axes=BINARY, hlo="power", onnx="Pow")
+def pow(x: Value, y: Value) -> Any:
+    """x ** y of each element. Integers to negative powers give 0 (1 or -1 where x is); negative to broken ones NaN.
+
+    d/dx is finite at x = 0 for y >= 1 and for y = 0; d/dy is taken as 0 where x <= 0, where it does not exist.
+    Raises E0106 for bool and complex tensors, E0108 when the shapes do not broadcast.
+    """
+
+
+@pow.ref
+@widened
+def _(x: Any, y: Any) -> Any:
+    if x.dtype.kind != "i":
+        return np.power(x, y)
+    odd = np.where(y % 2 != 0, x, 1)
+    return np.where(y >= 0, np.power(x, np.maximum(y, 0)), np.where(np.abs(x) == 1, odd, 0))
+
+
+@pow.grad
+def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
+    zero, positive = equal(y, 0), greater(x, 0)
+    dx = select(zero, 0, y * pow(x, select(zero, 1, y - 1)))
+    dy = select(positive, out * log(select(positive, x, 1)), 0)
+    return d * dx, d * dy
+
+
+@pow.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for t in (f64[()], f64[2, 3], f64[1, 3], f64[0, 3], f32[2, 2], f16[3], bf16[3]):
+        yield s(s.uniform(t, 0.2, 1.5), t)
+    special = np.array([0.0, 0.0, -2.0, -2.0, -2.0, np.inf, np.nan]), np.array([0.0, 2.0, 3.0, 0.5, -1.0, -1.0, 0.0])
+    yield s(*special, gradient=False)
+    yield s(np.array([2, -3, 0, -1, 1, 5], np.int32), np.array([3, 3, 0, -3, -2, -1], np.int32))
+    yield s(np.array([2, 3], np.uint8), np.array([7, 2], np.uint8))
+    yield s(bool_[3], bool_[3], bad="E0106")
+    yield s(f64[2], f64[3], bad="E0108")
+
+
+@op(axes=UNARY, onnx="expand")
+def integer_pow(x: Value, *, exponent: int) -> Any:
+    """x ** exponent of each element, by repeated products.
+
+    Raises E0106 for bool, E0120 for integers to negative powers.
+    """
+
+
+@integer_pow.type
+def _(x: TensorType, *, exponent: int) -> TensorType:
+    if exponent < 0 and x.dtype.is_integer:
+        raise UserError("E0120", f"{x} to the power {exponent} is not whole", fix="cast it to a float type first")
+    return same_number(x)
+
+
+@integer_pow.ref
+@widened
+def _(x: Any, *, exponent: int) -> Any:
+    return np.power(x, x.dtype.type(exponent))
+
+
+@integer_pow.expand
+@in_float32
+def _(x: Value, *, exponent: int) -> Any:
+    result, square, left = None, x, abs(exponent)
+    while left:
+        if left % 2:
+            result = square if result is None else result * square
+        left //= 2
+        square = square * square if left else square
+    if result is None:
+        return full(value=1, shape=x.shape, dtype=x.dtype)
+    return 1 / result if exponent < 0 else result
+
+
+@integer_pow.grad
+def _(x: Value, out: Value, d: Value, *, exponent: int) -> Grads:
+    return (d * (exponent * integer_pow(x, exponent=exponent - 1)) if exponent else None,)
+
+
+@integer_pow.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for exponent in (-3, -1, 0, 1, 2, 3, 6):
+        yield s(f64[2, 3], exponent=exponent)
+    for t in (f64[()], f64[0, 3], f64[1, 2], f32[3], f16[3], bf16[3], i32[3], u8[2]):
+        yield s(t, exponent=3)
+    yield s(c64[2], exponent=2)
+    yield s(c128[2], exponent=-3)
+    yield s(np.array([0.0, np.nan, np.inf, -2.0]), exponent=0, gradient=False)
+    yield s(i32[2], exponent=-1, bad="E0120")
+    yield s(bool_[2], exponent=2, bad="E0106")
+
+
+def _one_of(g: Any) -> Any:
+    return g.const(np.ones((), g.types[0].dtype.np))
+
+
+@op(type=same_inexact, ref=np.exp, axes=UNARY, hlo="exponential", onnx="Exp", samples=inexact())
+def exp(x: Value) -> Any:
+    """e ** x of each element. Raises E0106 for integers."""
+
+
+@exp.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * y,)
+
+
+@op(type=same_float, ref=widened(np.expm1), axes=UNARY, hlo="exponential_minus_one", samples=floats(1))
+def expm1(x: Value) -> Any:
+    """e ** x - 1 of each element, exact near 0. Raises E0106 for integers."""
+
+
+@expm1.onnx
+def _(g: Any, x: Any) -> Any:
+    return g.node("Sub", g.node("Exp", x), _one_of(g))
+
+
+@expm1.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (y + 1),)
+
+
+@op(type=same_inexact, ref=np.log, axes=UNARY, hlo="log", onnx="Log", samples=inexact(0.2))
+def log(x: Value) -> Any:
+    """Natural logarithm of each element; -inf at 0, NaN below. Raises E0106 for integers."""
+
+
+@log.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d / x,)
+
+
+@op(type=same_float, ref=widened(np.log1p), axes=UNARY, hlo="log_plus_one", samples=floats(1, -0.7))
+def log1p(x: Value) -> Any:
+    """log(1 + x) of each element, exact near 0. Raises E0106 for integers."""
+
+
+@log1p.onnx
+def _(g: Any, x: Any) -> Any:
+    return g.node("Log", g.node("Add", x, _one_of(g)))
+
+
+@log1p.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d / (1 + x),)
+
+
+@op(type=same_float, ref=np.sqrt, axes=UNARY, hlo="sqrt", onnx="Sqrt", samples=floats(1, 0.2))
+def sqrt(x: Value) -> Any:
+    """Square root of each element; NaN below 0; the derivative at 0 is infinite. Raises E0106 for integers."""
+
+
+@sqrt.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (0.5 * d / y,)
+
+
+@op(type=same_float, ref=widened(lambda x: 1 / np.sqrt(x)), axes=UNARY, hlo="rsqrt", samples=floats(1, 0.2))
+def rsqrt(x: Value) -> Any:
+    """1 / sqrt(x) of each element; infinite at 0, NaN below. Raises E0106 for integers."""
+
+
+@rsqrt.onnx
+def _(g: Any, x: Any) -> Any:
+    return g.node("Reciprocal", g.node("Sqrt", x))
+
+
+@rsqrt.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (-0.5 * d * (y / x),)
+
+
+@op(type=same_float, ref=widened(np.cbrt), axes=UNARY, hlo="cbrt", onnx=NO_ONNX, samples=floats(1))
+def cbrt(x: Value) -> Any:
+    """Cube root of each element, negative for negative ones. Raises E0106 for integers."""
+
+
+@cbrt.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d / (3 * (y * y)),)
+
+
+@op(type=same_float, ref=widened(np.sin), axes=UNARY, hlo="sine", onnx="Sin", samples=floats(1))
+def sin(x: Value) -> Any:
+    """Sine of each element, in radians. Raises E0106 for integers."""
+
+
+@sin.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * cos(x),)
+
+
+@op(type=same_float, ref=widened(np.cos), axes=UNARY, hlo="cosine", onnx="Cos", samples=floats(1))
+def cos(x: Value) -> Any:
+    """Cosine of each element, in radians. Raises E0106 for integers."""
+
+
+@cos.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (-d * sin(x),)
+
+
+@op(type=same_float, ref=widened(np.tan), axes=UNARY, hlo="tan", onnx="Tan", samples=floats(1, -1.2, 1.2))
+def tan(x: Value) -> Any:
+    """Tangent of each element, in radians. Raises E0106 for integers."""
+
+
+@tan.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (1 + y * y),)
+
+
+@op(
+    type=same_float, prepare=promoted, ref=widened(np.arctan2), axes=BINARY, hlo="atan2", onnx=NO_ONNX,
+    samples=floats(2),
+)  # fmt: skip
+def atan2(y: Value, x: Value) -> Any:
+    """The angle of the point (x, y) from the x axis, -pi to pi radians.
+
+    Raises E0106 for integers, E0108 when the shapes do not broadcast.
+    """
+
+
+@atan2.grad
+def _(y: Value, x: Value, out: Value, d: Value) -> Grads:
+    by_square = d / (x * x + y * y)
+    return x * by_square, -y * by_square
+
+
+@op(type=same_inexact, ref=np.tanh, axes=UNARY, hlo="tanh", onnx="Tanh", samples=inexact())
+def tanh(x: Value) -> Any:
+    """Hyperbolic tangent of each element. x: float[...] or complex[...]. Raises E0106 for integers."""
+
+
+@tanh.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (1 - y * y),)
+
+
+@op(
+    type=same_float, ref=widened(lambda x: 1 / (1 + np.exp(-x))), axes=UNARY, hlo="logistic", onnx="Sigmoid",
+    samples=floats(1),
+)  # fmt: skip
+def sigmoid(x: Value) -> Any:
+    """1 / (1 + exp(-x)) of each element. Raises E0106 for integers."""
+
+
+@sigmoid.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (y * (1 - y)),)
+
+
+def erf_of(x: Any) -> Any:
+    """The error function of a NumPy array, in float64."""
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), np.float64)
+
+
+@op(type=same_float, ref=lambda x: erf_of(x).astype(x.dtype), axes=UNARY, hlo="chlo.erf", onnx="Erf", samples=floats(1))
+def erf(x: Value) -> Any:
+    """2 / sqrt(pi) times the integral of exp(-t * t) from 0 to each element. Raises E0106 for integers."""
+
+
+@erf.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (_2_BY_ROOT_PI * exp(-(x * x))),)
+
+
+@op(type=same_float, axes=UNARY, hlo="chlo.erf_inv", onnx=NO_ONNX, samples=floats(1, -0.9, 0.9))
+def erf_inv(x: Value) -> Any:
+    """The y with erf(y) = x of each element; infinite at -1 and 1, NaN beyond. Raises E0106 for integers."""
+
+
+@erf_inv.ref
+def _(x: Any) -> Any:
+    """Winitzki's approximation (2e-3), then four of Halley's steps on erfc, which keeps its digits near x = 1."""
+    target = np.abs(x.astype(np.float64))
+    rest = 1 - target
+    half_log, a = np.log(rest * (1 + target)) / 2, 2 / (math.pi * 0.147)
+    y = np.sqrt(np.sqrt((a + half_log) ** 2 - 2 * half_log / 0.147) - (a + half_log))
+    erfc = np.frompyfunc(math.erfc, 1, 1)
+    for _ in range(4):
+        error = np.where(target < 0.5, erf_of(y) - target, rest - np.asarray(erfc(y), np.float64))
+        step = error / (_2_BY_ROOT_PI * np.exp(-y * y))
+        y = y - np.where(target < 1, step / (1 + y * step), 0)
+    return np.copysign(np.where(target == 1, np.inf, y), x).astype(x.dtype)
+
+
+@erf_inv.grad
+def _(x: Value, y: Value, d: Value) -> Grads:
+    return (d * (exp(y * y) / _2_BY_ROOT_PI),)

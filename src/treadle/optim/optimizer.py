@@ -1,0 +1,178 @@
+"""`Optimizer`: parameters and their state. Gradients go in through `step`; parameters and state change in place.
+
+All state is tensors made in advance, the learning rate included: a step can be compiled, and a new rate needs no new
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend.tensor import Tensor
+from treadle.nn.cell import Parameter, settings_changed
+
+State = dict[str, list[Tensor]]
+
+
+class Group:
+    """Parameters that share a learning rate and the options of the optimiser, which are its attributes."""
+
+    def __init__(self, params: Iterable[Parameter], lr: float, options: Mapping[str, Any]) -> None:
+        self.params = list(params)
+        for p in self.params:
+            if not isinstance(p, Parameter):
+                raise UserError("E0530", f"{p!r} is not a Parameter", fix="pass net.parameters()")
+        self.rate = Tensor(np.float32(lr))
+        self._lr: float | None = float(lr)
+        self.options = dict(options)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate."""
+        return float(self.rate.item()) if self._lr is None else self._lr
+
+    @lr.setter
+    def lr(self, value: Any) -> None:
+        if isinstance(value, Tensor) or tracing.current() is not None:
+            self.rate.assign(value)
+            self._lr = None  # known to the program only
+        else:
+            self.rate._set(Tensor(np.float32(value)))
+            self._lr = float(value)
+
+
+class Optimizer:
+    """Base of all optimisers. params: Parameters, or dicts {"params": [...], "lr": ..., option: ...} that differ in options.
+
+    A subclass says which state tensors a parameter has (`slots`) and how one parameter changes (`update`). Raises E0530
+    for what is no parameter, E0531 for an unknown option or a value out of range, E0532 inside a compiled function.
+    """
+
+    slots: tuple[str, ...] = ()
+
+    def __init__(self, params: Iterable[Parameter] | Iterable[dict[str, Any]], lr: float, **options: Any) -> None:
+        name = type(self).__name__
+        if tracing.current() is not None:
+            raise UserError("E0532", f"{name} is made inside a compiled function", fix="make it before, outside")
+        given = list(params)
+        if not given:
+            raise UserError("E0530", f"{name} got no parameters", fix="pass net.parameters()")
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        self.groups: list[Group] = []
+        for group in groups:
+            own: dict[str, Any] = {k: v for k, v in group.items() if k not in ("params", "lr")}  # type: ignore[union-attr]
+            if unknown := own.keys() - options.keys():
+                raise UserError("E0531", f"{name} has no option {', '.join(sorted(unknown))}", fix=f"use {', '.join(options)}")
+            merged = {**options, **own}
+            rate = group.get("lr", lr)  # type: ignore[union-attr]
+            self.check(lr=rate, **merged)
+            self.groups.append(Group(group["params"], rate, merged))  # type: ignore[index]
+        self.params = [p for g in self.groups for p in g.params]
+        if len({id(p) for p in self.params}) < len(self.params):
+            raise UserError("E0530", f"{name} got one parameter twice", fix="pass each parameter once")
+        self.count = Tensor(np.int32(0))
+        self.state: State = {slot: [_zeros(p) for p in self.params] for slot in self.slots}
+
+    def check(self, lr: float, **options: Any) -> None:
+        """Raise E0531 for a value out of range; subclasses check their own options, then call this."""
+        need(lr >= 0, f"lr is {lr}", "0 or more")
+        need(options.get("weight_decay", 0) >= 0, f"weight_decay is {options.get('weight_decay')}", "0 or more")
+
+    # ------------------------------------------------------------------------------------------------ a step
+    def step(self, grads: Sequence[Any]) -> None:
+        """Change the parameters. grads: one gradient per parameter in their order; None leaves a parameter as it is.
+
+        Frozen parameters (`requires_grad=False`) stay as they are too. Raises E0533 for another number of gradients.
+        """
+        if len(grads) != len(self.params):
+            why = f"{len(grads)} gradients for {len(self.params)} parameters"
+            raise UserError("E0533", why, fix="pass one per parameter, in the order of the optimiser's parameters")
+        trace = tracing.current()
+        if trace is not None:
+            trace.touched[id(self)] = self
+        self.count.assign(self.count + 1)
+        index = 0
+        for group in self.groups:
+            for p in group.params:
+                if grads[index] is not None and p.requires_grad:
+                    self.update(p, grads[index], {k: v[index] for k, v in self.state.items()}, group)
+                index += 1
+
+    def update(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
+        """Change one parameter and its state."""
+        raise UserError("E0534", f"{type(self).__name__} defines no update", fix="use SGD, Adam or AdamW")
+
+    # ------------------------------------------------------------------------------------------------ settings
+    @property
+    def lr(self) -> float:
+        """The learning rate of the first group; setting it sets that of all groups."""
+        return self.groups[0].lr
+
+    @lr.setter
+    def lr(self, value: Any) -> None:
+        for group in self.groups:
+            group.lr = value
+
+    def set_options(self, **options: Any) -> None:
+        """Change options of all groups. Compiled programs that use them are made again. Raises E0531."""
+        for group in self.groups:
+            if unknown := options.keys() - group.options.keys():
+                raise UserError("E0531", f"no option {', '.join(sorted(unknown))}", fix=f"use {', '.join(group.options)}")
+            self.check(lr=group.lr, **{**group.options, **options})
+            group.options.update(options)
+        settings_changed()
+
+    def settings(self) -> tuple[Any, ...]:
+        """What a compiled step depends on beside tensors."""
+        frozen = tuple([not p.requires_grad for p in self.params])
+        return (frozen, *[tuple(sorted(g.options.items())) for g in self.groups])
+
+    # ------------------------------------------------------------------------------------------------ state
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        yield "count", self.count
+        for i, group in enumerate(self.groups):
+            yield f"lr.{i}", group.rate
+        for slot, tensors in self.state.items():
+            for i, tensor in enumerate(tensors):
+                yield f"{slot}.{i}", tensor
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Steps done, learning rates and the state of each parameter by slot and number, as they are now."""
+        return {name: tensor.copy() for name, tensor in self._named()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`, all or nothing. Raises E0535 when names or types are not those of this optimiser."""
+        own = dict(self._named())
+        new = {k: v if isinstance(v, Tensor) else Tensor(np.asarray(v)) for k, v in state.items()}
+        wrong = [f"{k} is missing" for k in own if k not in new] + [f"{k} is unknown" for k in new if k not in own]
+        wrong += [f"{k} is {t.type}, given {new[k].type}" for k, t in own.items() if k in new and new[k].type != t.type]
+        if wrong:
+            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            why = f"the state is not of this {type(self).__name__}: {', '.join(wrong[:5])}{more}"
+            raise UserError("E0535", why, fix="make the optimiser with the same parameters and options")
+        for name, tensor in own.items():
+            tensor._set(new[name])
+        for group in self.groups:
+            group._lr = None
+
+    def __repr__(self) -> str:
+        groups = [f"{len(g.params)} parameters, lr={g.lr:g}, {g.options}" for g in self.groups]
+        return f"{type(self).__name__}({'; '.join(groups)})"
+
+
+def need(holds: bool, found: str, wanted: str) -> None:
+    """E0531 unless the option's value is in range."""
+    if not holds:
+        raise UserError("E0531", found, fix=f"give {wanted}")
+
+
+def _zeros(param: Parameter) -> Tensor:
+    """State for a parameter; that of 16-bit floats is kept in float32, or small changes would be lost."""
+    dtype = dtypes.float32 if param.dtype.bits == 16 else param.dtype
+    return Tensor(np.zeros(param.shape, dtype.np))

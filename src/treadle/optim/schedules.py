@@ -1,0 +1,152 @@
+"""Learning-rate schedules: `step()` sets the optimiser's rate from the host, so nothing is compiled again.
+
+Each is a function of the number of calls t of `step` (the rate of t = 0 is set at once) and of the group's first rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from treadle.optim.optimizer import Optimizer, need
+
+
+class Schedule:
+    """Base: a subclass defines `rate(t, base)`. `t` counts the calls of `step`."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer, self.t = optimizer, 0
+        self.bases = [g.lr for g in optimizer.groups]
+        self._set()
+
+    def rate(self, t: int, base: float) -> float:
+        """The learning rate after t steps of a group that began with `base`."""
+        return base
+
+    def step(self) -> None:
+        """Go one step on and set the rates."""
+        self.t += 1
+        self._set()
+
+    def _set(self) -> None:
+        for group, base in zip(self.optimizer.groups, self.bases, strict=True):
+            group.lr = self.rate(self.t, base)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the schedule stands; plain numbers."""
+        return {"t": self.t, "bases": list(self.bases)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.t, self.bases = int(state["t"]), [float(b) for b in state["bases"]]
+        self._set()
+
+
+class StepLR(Schedule):
+    """base * gamma ** (t // step_size)."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
+        need(step_size > 0, f"step_size is {step_size}", "1 or more")
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        return base * float(self.gamma ** (t // self.step_size))
+
+
+class MultiStepLR(Schedule):
+    """base * gamma ** (how many of the milestones t has reached)."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
+        self.milestones, self.gamma = tuple(milestones), gamma
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        return base * float(self.gamma ** sum(t >= m for m in self.milestones))
+
+
+class ExponentialLR(Schedule):
+    """base * gamma ** t."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        return base * float(self.gamma**t)
+
+
+class LambdaLR(Schedule):
+    """base * function(t)."""
+
+    def __init__(self, optimizer: Optimizer, function: Callable[[int], float]) -> None:
+        self.function = function
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        return base * float(self.function(t))
+
+
+class CosineAnnealingLR(Schedule):
+    """From base down to eta_min in t_max steps along half a cosine, and up again. Source: Loshchilov & Hutter 2017,
+    arXiv:1608.03983."""
+
+    def __init__(self, optimizer: Optimizer, t_max: int, eta_min: float = 0.0) -> None:
+        need(t_max > 0, f"t_max is {t_max}", "1 or more")
+        self.t_max, self.eta_min = t_max, eta_min
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * t / self.t_max)) / 2
+
+
+class LinearWarmup(Schedule):
+    """Evenly from base * start to base in `steps` steps; then base, or what the schedule `after` gives, its t beginning at 0.
+
+    `after` is a schedule of the same optimiser: LinearWarmup(opt, 100, after=CosineAnnealingLR(opt, 900)).
+    """
+
+    def __init__(self, optimizer: Optimizer, steps: int, start: float = 0.0, after: Schedule | None = None) -> None:
+        need(steps > 0, f"steps is {steps}", "1 or more")
+        self.steps, self.start, self.after = steps, start, after
+        super().__init__(optimizer)
+        if after is not None:
+            self.bases = after.bases
+            self._set()
+
+    def rate(self, t: int, base: float) -> float:
+        if t < self.steps:
+            return base * (self.start + (1 - self.start) * t / self.steps)
+        return base if self.after is None else self.after.rate(t - self.steps, base)
+
+
+class OneCycleLR(Schedule):
+    """From max_lr / div up to max_lr in pct_start of the steps, then down to max_lr / div / final_div, along half cosines.
+
+    Source: Smith & Topin 2018, arXiv:1708.07120, in the form of torch.optim.lr_scheduler.OneCycleLR without momentum.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float,
+        total_steps: int,
+        pct_start: float = 0.3,
+        div: float = 25.0,
+        final_div: float = 1e4,
+    ) -> None:
+        need(total_steps > 1, f"total_steps is {total_steps}", "2 or more")
+        need(0 < pct_start < 1, f"pct_start is {pct_start}", "a share between 0 and 1")
+        self.max_lr, self.total_steps, self.pct_start, self.div, self.final_div = max_lr, total_steps, pct_start, div, final_div
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        low, top = self.max_lr / self.div, self.pct_start * self.total_steps - 1
+        if t <= top:
+            return _cosine(low, self.max_lr, t / top)
+        return _cosine(self.max_lr, low / self.final_div, min((t - top) / (self.total_steps - 1 - top), 1.0))
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * share))
