@@ -195,6 +195,11 @@ def machine() -> dict[str, Any]:
             "python": platform.python_version(), "numpy": np.__version__}
 
 
+def load_average() -> float | None:
+    """Processes that wanted a core in the last minute: before a bench starts, whether others were busy."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
 def save(name: str, result: dict[str, Any]) -> Path:
     """Write bench/results/<name>.json with the machine and the date."""
     RESULTS.mkdir(exist_ok=True)

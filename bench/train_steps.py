@@ -127,11 +127,14 @@ def main() -> int:
     os.environ["JAX_PLATFORMS"] = "cpu" if args.device == "cpu" else "cuda"
     if H.peers_python() is None:
         print("no peers' environment (make bench-peers): JAX only")
+    load = H.load_average()
+    if load is not None and load > 0.5:
+        print(f"others are busy here (load {load}): ratios of minima may hold, medians may not")
     results: dict[str, Any] = {}
     for model in args.models.split(","):
         results[model] = measure(model, args)
         print(report(model, results[model]), end="\n\n", flush=True)
-        path = H.save(args.name, {"device": args.device, "models": results})
+        path = H.save(args.name, {"device": args.device, "load_before": load, "models": results})
     print(f"written to {path}")
     agree = all(r["check"]["agree"] for r in results.values())
     met = all(g["met"] for r in results.values() for g in r.get("goals", {}).values())

@@ -120,7 +120,15 @@ def literals(draw):
 
 
 simple = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(dtypes.ALL), types, literals()
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(),
+    st.sampled_from(dtypes.ALL),
+    types,
+    literals(),
 )
 attributes = st.recursive(simple, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
 

@@ -119,12 +119,16 @@ def together(modules: Sequence[Module]) -> Module:
     return Module.of(build.trace(run, types, "main"))
 
 
-def execute(module: Module, arrays: Sequence[Any], name: str) -> list[Array]:
-    """Compile and run on the back end."""
+def program(module: Module, name: str) -> Executable:
+    """The compiled module, not from the cache."""
     with flags.override(cache=False):
         lowered = lower_module(module, pjrt.mlir_context(), name=name)
-        program = Executable(lowered, module.main.in_types, module.main.out_types, name=name)
-    return [pjrt.to_numpy(a) for a in program.call([np.asarray(a) for a in arrays])]
+        return Executable(lowered, module.main.in_types, module.main.out_types, name=name)
+
+
+def execute(module: Module, arrays: Sequence[Any], name: str) -> list[Array]:
+    """Compile and run on the back end."""
+    return [pjrt.to_numpy(a) for a in program(module, name).call([np.asarray(a) for a in arrays])]
 
 
 def assert_close(found: Any, wanted: Any, what: str, tol: float = 0.0, factor: float = 1.0) -> None:
@@ -184,6 +188,10 @@ class Axes:
         """Names of operands' axes that may be split."""
         return sorted({name for names in self.ins for name in names} - {""})
 
+    def sizes(self, types: Sequence[TensorType]) -> dict[str, int]:
+        """Size of each axis of the operands by name; "" is there when some cannot be split."""
+        return {n: s for names, t in zip(self.ins, types, strict=True) for n, s in zip(names, t.shape, strict=True)}
+
 
 def parse_axes(text: str, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Axes:
     """Read an axes rule for given types; `...` stands for as many axes as are not named."""
@@ -206,6 +214,13 @@ def parse_axes(text: str, ins: Sequence[TensorType], outs: Sequence[TensorType])
     return Axes(lists(left, ins), lists(right, outs))
 
 
+def contracted(axes: Axes) -> set[str]:
+    """Names of axes that two operands share and the results lack."""
+    if len(axes.ins) < 2:
+        return set()
+    return set(axes.ins[0]) & set(axes.ins[1]) - {n for names in axes.outs for n in names} - {""}
+
+
 def axes_of(case: Case) -> Axes | None:
     """The axes rule of a case, or None where the op has none."""
     rule: Any = case.op.rules["axes"]
@@ -220,7 +235,7 @@ def halves(case: Case, axes: Axes, name: str) -> list[tuple[Array, ...]]:
 
     Only an attribute that gives sizes of the result (`shape`, `sizes`; `limits` of a slice) is the half's.
     """
-    sizes = {n: s for ns, t in zip(axes.ins, case.types) for n, s in zip(ns, t.shape, strict=True)}
+    sizes = axes.sizes(case.types)
     middle = sizes[name] // 2
     found = []
     for part, size in ((slice(0, middle), middle), (slice(middle, None), sizes[name] - middle)):

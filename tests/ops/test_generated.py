@@ -7,12 +7,24 @@ are not here.
 Exceptions stand in this file with their reason.
 """
 
+import math
 import warnings
 
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from tests.ops.support import assert_close, axes_of, cases, directional_error, execute, halves, joined, together
+from tests.ops.support import (
+    assert_close,
+    axes_of,
+    cases,
+    contracted,
+    directional_error,
+    execute,
+    halves,
+    joined,
+    program,
+    together,
+)
 
 from treadle.base.errors import UserError
 from treadle.export.onnx import to_onnx
@@ -178,6 +190,23 @@ def test_the_axes_rule_is_true(name):
                 assert_close(result, whole, f"{case} split along {axis}", case.sample.tol, factor=3)
 
 
+@every_op
+def test_flops_from_the_axes_are_xlas(name):
+    """An op that sums products over a shared axis does 2 operations per point of its axes, as XLA counts them."""
+    for case in cases(name):
+        axes = axes_of(case)
+        types = {*case.fn.in_types[:2], *case.fn.out_types}
+        if axes is None or not contracted(axes) or {t.dtype.name for t in types} - {"float32", "float64"}:
+            continue
+        sizes = axes.sizes(case.types)
+        if "" in sizes or len(case.fn.nodes) > 1 or not math.prod(sizes.values()):
+            continue
+        assert program(case.module, name).cost_analysis()["flops"] == 2 * math.prod(sizes.values()), case
+        break
+    else:
+        assert name != "matmul"
+
+
 # --- 8 ----------------------------------------------------------------------------------------------------------------
 
 
@@ -210,11 +239,10 @@ def test_onnx_gives_the_same_numbers(name):
     rule = OPS[name].rule("onnx")
     if isinstance(rule, No):
         pytest.skip(f"{name} has no ONNX form: {rule.reason}")
-    if name in NOT_IN_ONNX:
-        pytest.skip(NOT_IN_ONNX[name])
+    left_out, _ = ONNX_EXCEPTIONS.get(name, (lambda case: False, ""))
     done = 0
     for case in cases(name):
-        if any(t.dtype.kind == "c" for t in (*case.fn.in_types, *case.fn.out_types)):
+        if any(t.dtype.kind == "c" for t in (*case.fn.in_types, *case.fn.out_types)) or left_out(case):
             continue
         try:
             model = to_onnx(case.module)
@@ -224,12 +252,17 @@ def test_onnx_gives_the_same_numbers(name):
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             found = ReferenceEvaluator(model).run(None, feeds)
         for result, value in zip(found, case.results, strict=True):
-            assert_close(result, value, f"ONNX, {case}", case.sample.tol, factor=3)
+            assert_close(result, value, f"ONNX, {case}", max(case.sample.tol, ONNX_TOLERANCE), factor=3)
         done += 1
     assert done, "no sample could be exported"
 
 
-NOT_IN_ONNX: dict[str, str] = {}
+ONNX_TOLERANCE = 1e-6  # attributes of ONNX operators are float32, and its erf is an approximation
+ONNX_EXCEPTIONS = {
+    "pow": (lambda case: case.types[0].dtype.is_integer, "onnx runs it by NumPy, which refuses negative powers"),
+    "max_pool": (lambda case: np.isnan(case.arrays[0]).any(), "ONNX says nothing about NaN in a maximum"),
+    "conv_input_grad": (lambda case: case.node.attrs["groups"] > 1, "onnx's ConvTranspose fails on grouped kernels"),
+}
 
 
 def test_ops_without_onnx(golden):

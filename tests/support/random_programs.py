@@ -1,13 +1,14 @@
 """Random well-typed IR programs: `random_fn(seed)`, `random_module(seed)` (with functions that are called).
 
-Numbers stay tame: functions that grow are applied to tanh of their argument, divisors are 1 + y*y. `ops` names the makers
-to draw from (default: all); `SMOOTH` are those whose derivative can be compared with finite differences.
+Numbers stay tame: functions that grow are applied to tanh of their argument, divisors are 1 + y*y. `ops` names the
+makers to draw from (default: all); `SMOOTH` are those whose derivative can be compared with finite differences.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from treadle import ops
 from treadle.base import dtypes
 from treadle.base.dtypes import DType
@@ -29,7 +30,9 @@ def maker(function: Callable[["Program"], Value]) -> Callable[["Program"], Value
 class Program:
     """The state of one random program: the generator, the values so far, the makers allowed."""
 
-    def __init__(self, rng: np.random.Generator, dtype: DType, makers: Sequence[str], depth: int, seeds: list[Value]) -> None:
+    def __init__(
+        self, rng: np.random.Generator, dtype: DType, makers: Sequence[str], depth: int, seeds: list[Value]
+    ) -> None:
         self.rng, self.dtype, self.makers, self.depth = rng, dtype, makers, depth
         self.values = list(seeds)
 
@@ -251,7 +254,10 @@ def composite(p: Program) -> Value:
     return get("logsumexp")(x, axes=(x.ndim - 1,)) if x.type.size else binary(p)
 
 
-SMOOTH = ("unary", "binary", "division", "scalar", "idle", "matmul", "reduction", "shape", "constants", "loop", "scan", "call")
+SMOOTH = (
+    "unary", "binary", "division", "scalar", "idle", "matmul", "reduction", "shape", "constants", "loop", "scan",
+    "call",
+)  # fmt: skip
 _SHAPES = ((), (3,), (1,), (2, 3), (3, 2), (1, 3), (2, 2, 2), (0, 2))
 
 

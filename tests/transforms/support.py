@@ -1,9 +1,10 @@
-"""What pass tests share: `check_pass(rule or pass, before, after, *types)` and `check_silent` for what must not fire."""
+"""What pass tests share: `check_pass(rule or pass, before, after, *types)` and `check_silent` where none may fire."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from treadle.ir import build, interp
 from treadle.ir.node import Fn, Module
 from treadle.ir.rewrite import Rule, apply_rules, counting
@@ -32,8 +33,8 @@ def run_step(step: Rule | Pass, module: Module) -> tuple[Module, dict[str, int]]
 def check_pass(
     step: Rule | Pass, before: Any, after: Any, *types: TensorType, special: bool = True, signed_zero: bool = True
 ) -> Module:
-    """`step` turns `before` into `after` (equal text, dead nodes aside), with the same bits for random and special numbers;
-    the result is verified, and a second run fires nothing."""
+    """`step` turns `before` into `after` (equal text, dead nodes aside), with the same bits for random and special
+    numbers; the result is verified, and a second run fires nothing."""
     module = module_of(before, types)
     changed, fired = run_step(step, module)
     assert fired, f"{step} does not fire on\n{module}"

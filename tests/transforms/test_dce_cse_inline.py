@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.transforms.support import check_pass, check_silent, module_of
+
 from treadle.ir import interp, verify
 from treadle.ir.build import append, trace
 from treadle.ir.node import Fn, Module, Value
@@ -17,7 +18,8 @@ from treadle.transforms.dce import Dce
 from treadle.transforms.inline import Inline
 
 T = f32[3]
-say = Op("say", "For tests: has an effect.", ("x",), {"type": lambda x: x, "ref": lambda x: x, "effect": "prints"}, "here")
+RULES = {"type": lambda x: x, "ref": lambda x: x, "effect": "prints"}
+say = Op("say", "For tests: has an effect.", ("x",), RULES, "here")
 
 
 def f(x):

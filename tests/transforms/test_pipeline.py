@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from treadle.base import events
 from treadle.base.errors import InternalError, UserError
 from treadle.base.flags import override
@@ -86,7 +87,8 @@ def test_debug_levels(capsys):
 
 def test_between_sees_each_step():
     seen = []
-    after = Pipeline.parse("algebra,dce").run(double_negation(), lambda step, old, new: seen.append((step.name, old, new)))
+    pipeline = Pipeline.parse("algebra,dce")
+    after = pipeline.run(double_negation(), lambda step, old, new: seen.append((step.name, old, new)))
     assert [name for name, *_ in seen] == ["algebra", "dce"]
     assert seen[0][2] is seen[1][1] and seen[1][2] is after
 

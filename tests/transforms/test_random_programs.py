@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.support.random_programs import MAKERS, random_arguments, random_fn, random_module
 from tests.transforms.support import assert_same_bits
+
 from treadle.ir import interp
 from treadle.ir.node import Module
 from treadle.ir.parser import parse_module
@@ -14,7 +15,8 @@ from treadle.transforms.pipeline import DEFAULT, Pipeline
 
 STRICT = DEFAULT.replace("algebra", "algebra{strict=True}")
 PIPELINES = (
-    "dce", "cse", "algebra{strict=True}", "fold", "inline", "outline{min_nodes=2}", "cse,outline{min_nodes=2},dce,inline,cse",
+    "dce", "cse", "algebra{strict=True}", "fold", "inline", "outline{min_nodes=2}",
+    "cse,outline{min_nodes=2},dce,inline,cse",
 )  # fmt: skip
 COUNT, CHUNKS = 500, 10
 

@@ -84,8 +84,9 @@ def _differentiate(
             raise UserError("E0307", f"argument {i} of {len(args)} is to be differentiated", fix="argnums count from 0")
     traced = _apply.trace(function, args, kwargs)
     positions, rebuild = _argument_positions(args, chosen) if by_argument else _tensor_positions(traced, list(wrt))  # type: ignore[arg-type]
-    seeds = _seeds(traced, has_aux, scalar)
     present = [p for p in positions if p is not None]
+    _check_inexact(traced, present)
+    seeds = _seeds(traced, has_aux, scalar)
     fns = dict(traced.fns)
     joint = value_and_vjp(traced.fn, present, fns, seeds)
     if tracing.current() is None:
@@ -96,6 +97,14 @@ def _differentiate(
     n = traced.num_outputs
     grads = iter(outputs[n:])
     return traced.result(outputs[:n]), rebuild([None if p is None else next(grads) for p in positions])
+
+
+def _check_inexact(traced: Traced, positions: Sequence[int]) -> None:
+    for p in positions:
+        type = traced.fn.in_types[p]
+        if not type.dtype.is_inexact:
+            what = f"argument {p}" if p < traced.num_args else "a captured tensor"
+            raise UserError("E0305", f"{what} to differentiate by is {type}", fix="use float tensors: x.astype(td.float32)")
 
 
 def _inexact_numbers(argument: Any) -> Any:
@@ -233,6 +242,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def run(*args: Any) -> Any:
+        args = tuple([_inexact_numbers(a) for a in args])
         leaves = [_apply.as_tensor(x) for x in _apply.dynamic_leaves(args)]
         body, backward, n_outputs, result = _trace_custom(function, args)
         outputs = _apply.region_op(ops.custom_vjp, leaves, body=body, backward=backward, n_outputs=n_outputs)

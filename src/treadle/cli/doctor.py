@@ -1,4 +1,4 @@
-"""`treadle doctor`: versions, devices, CPU features, cache and flags, with what looks wrong. Exit code 1 if anything does."""
+"""`treadle doctor`: versions, devices, CPU features, cache and flags; exit code 1 if anything looks wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report; 0 when nothing is wrong."""
     wrong: list[str] = []
-    for title, section in (("versions", _versions), ("processor", _host), ("devices", _devices), ("cache", _cache), ("flags", _flags)):
+    for title, section in _SECTIONS.items():
         print(f"{title}\n" + "\n".join(f"  {line}" for line in section(wrong)))
     for line in wrong:
         print(f"wrong: {line}")
@@ -46,7 +46,8 @@ def _host(wrong: list[str]) -> list[str]:
 
     host = device.host()
     features = [f for f in ("avx2", "avx512", "avx512_bf16", "amx_bf16", "amx_int8", "neon") if getattr(host, f)]
-    return [f"{host.model or 'unknown'} ({host.machine})", f"{host.cores} cores, {', '.join(features) or 'no vector features'}"]
+    known = ", ".join(features) or "no vector features"
+    return [f"{host.model or 'unknown'} ({host.machine})", f"{host.cores} cores, {known}"]
 
 
 def _devices(wrong: list[str]) -> list[str]:
@@ -82,3 +83,6 @@ def _flags(wrong: list[str]) -> list[str]:
         if value != flag.default:
             rows.append(f"{flag.env}={value}")
     return rows or ["all at their defaults"]
+
+
+_SECTIONS = {"versions": _versions, "processor": _host, "devices": _devices, "cache": _cache, "flags": _flags}

@@ -11,7 +11,7 @@ from treadle.base import text
 from treadle.base.errors import InternalError, UserError
 from treadle.base.events import events
 from treadle.base.flags import override
-from treadle.base.where import UNKNOWN
+from treadle.base.where import UNKNOWN, at
 from treadle.cli.shrink import shrink
 from treadle.ir.node import Module
 from treadle.ir.parser import parse_module
@@ -27,12 +27,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--between", action="store_true", help="print what each pass changes")
     parser.add_argument("--time", action="store_true", help="print seconds and node counts of each pass")
     parser.add_argument("--verify", action="store_true", help="check the IR before and after each pass")
-    parser.add_argument("--shrink", action="store_true", help="reduce IR on which the pipeline fails; print the smallest")
+    parser.add_argument("--shrink", action="store_true", help="reduce IR on which the pipeline fails")
     parser.add_argument("--where", action="store_true", help="print source positions")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; 0 when the passes succeed."""
+    with at(UNKNOWN):  # errors are about the text: no line of Python is to be named
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     module = read(options.file)
     pipeline = Pipeline.parse(options.pipeline)
     with override(verify=options.verify or options.shrink):
@@ -53,7 +58,7 @@ def read(file: str) -> Module:
     try:
         body = sys.stdin.read() if file == "-" else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError("E0710", f"{file} cannot be read: {error}", fix="name a file of IR text", where=UNKNOWN) from None
+        raise UserError("E0710", f"{file} cannot be read: {error}", fix="name a file of IR text") from None
     return parse_module(body)
 
 
@@ -75,7 +80,7 @@ def _shrink(module: Module, pipeline: Pipeline, where: bool) -> int:
     """Print the smallest module on which the pipeline still fails. Raises E0711 when it does not fail at all."""
     if not _fails(module, pipeline):
         why = f"the pipeline {pipeline} does not fail on this module"
-        raise UserError("E0711", why, fix="leave --shrink out", where=UNKNOWN)
+        raise UserError("E0711", why, fix="leave --shrink out")
     small = shrink(module, lambda m: _fails(m, pipeline))
     print(print_module(small, where), end="")
     return 1

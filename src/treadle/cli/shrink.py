@@ -21,7 +21,7 @@ def shrink(module: Module, keeps: Keeps) -> Module:
 
 
 def _smaller(module: Module) -> Iterator[Module]:
-    """Modules a step smaller: fewer outputs, nodes turned into parameters (many at once first), no unused parameters."""
+    """Modules a step smaller: fewer outputs, nodes turned into parameters (many first), no unused parameters."""
     reached = reachable(module)
     if len(reached) < len(module.fns):
         yield Module({name: fn for name, fn in module.fns.items() if name in reached})
@@ -46,10 +46,10 @@ def _with_main(module: Module, main: Fn) -> Module:
 
 
 def _fewer_outputs(fn: Fn) -> Iterator[Fn]:
-    if len(fn.outputs) > 1:
-        half = len(fn.outputs) // 2
-        yield Fn(fn.name, fn.params, fn.nodes, fn.outputs[:half])
-        yield Fn(fn.name, fn.params, fn.nodes, fn.outputs[half:])
+    half = len(fn.outputs) // 2
+    for outputs in ((), fn.outputs[:half], fn.outputs[half:]):
+        if len(outputs) < len(fn.outputs):
+            yield Fn(fn.name, fn.params, fn.nodes, outputs)
     for output in fn.outputs:  # a cut through the middle: give what the last node took
         if output.node is not None and output.node.inputs:
             rest = tuple(dict.fromkeys([o for o in fn.outputs if o is not output] + list(output.node.inputs)))

@@ -20,6 +20,7 @@ from treadle.ir import build
 from treadle.ir.node import Value
 from treadle.ir.types import Literal
 from treadle.ops._types import normal_axes, normal_axis
+from treadle.ops import compare
 from treadle.ops.cast import cast as cast_op
 from treadle.ops.creation import constant, iota
 from treadle.ops.shape import concatenate, reshape
@@ -54,13 +55,22 @@ def lift(x: Any) -> Any:
 
 
 def make_tensor(data: Any, dtype: Any = None) -> Any:
-    """A new tensor of a number, an array, or a list that may hold tensors; a literal inside a traced function."""
-    if isinstance(data, list | tuple) and any_tensor(data):
-        return _stacked(data, dtype)
-    made = _tensor_classes[0](data, dtype)
-    if not build.active() or made._trace is not None:
-        return made
-    return wrapped(constant(value=Literal(made._value)))
+    """A new tensor of a number, an array, a tensor, or a list that may hold tensors; a literal inside a traced function."""
+    target = None if dtype is None else dtypes.of(dtype)
+    if is_tensor(data):
+        return fresh(data) if target in (None, data.dtype) else cast(data, target)
+    if any_tensor(data):
+        return _stacked(data, _list_dtype(data) if target is None else target)
+    made = _tensor_classes[0](data, target)
+    return wrapped(constant(value=Literal(made._value))) if build.active() else made
+
+
+def fresh(x: Any) -> Any:
+    """Another handle with the value of x, so that changing one leaves the other alone."""
+    trace = tracing.current()
+    if isinstance(x, Value):
+        return x
+    return x.copy() if trace is None else type(x)._of(trace.read(x), trace, x._weak)
 
 
 def any_tensor(data: Any) -> bool:
@@ -68,8 +78,28 @@ def any_tensor(data: Any) -> bool:
     return any(any_tensor(d) for d in data) if isinstance(data, list | tuple) else is_tensor(data)
 
 
+def _leaves(data: Any) -> list[Any]:
+    return [leaf for d in data for leaf in _leaves(d)] if isinstance(data, list | tuple) else [data]
 
-def _stacked(data: Sequence[Any], dtype: Any) -> Any:
+
+def _list_dtype(data: Any) -> DType:
+    """The type of a list with tensors: that of the tensors and arrays, raised by the kind of the Python numbers."""
+    leaves = _leaves(data)
+    strong = [dtypes.of(x.dtype) for x in leaves if hasattr(x, "dtype") and weak_type(x) is None]
+    weak = [weak_type(x) or type(x) for x in leaves if not hasattr(x, "dtype") or weak_type(x) is not None]
+    target = dtypes.promote(*strong) if strong else dtypes.bool_
+    for kind in weak:
+        target = dtypes.promote_scalar(target, kind)
+    return target
+
+
+def weak_type(x: Any) -> type | None:
+    """float or complex for a Python number that became an input of a traced function, else None."""
+    found: type | None = getattr(x, "_weak", None)
+    return found
+
+
+def _stacked(data: Sequence[Any], dtype: DType) -> Any:
     """Lists with tensors inside, stacked level by level."""
     parts = [make_tensor(d, dtype) for d in data]
     return concatenate(*[reshape(p, shape=(1, *p.shape)) for p in parts], axis=0)
@@ -143,3 +173,31 @@ def ints(args: Sequence[Any], what: str = "a size") -> tuple[int, ...]:
     if len(args) == 1 and isinstance(args[0], tuple | list | np.ndarray):
         args = list(args[0])
     return tuple([integer(a, what) for a in args])
+
+
+def positions(indices: Any, size: int) -> Any:
+    """Indices that count from the back made to count from the front, as int32 or int64.
+
+    Arrays are checked (E0506); tensors, whose numbers may be unknown, are clamped into range by the ops that use them.
+    """
+    if is_tensor(indices):
+        if not indices.dtype.is_integer:
+            raise UserError("E0138", f"indices are {indices.dtype}", fix="cast them: i.astype(td.int32)")
+        if indices.dtype.kind == "u":
+            return cast(indices, dtypes.int64 if indices.dtype.bits > 16 else dtypes.int32)
+        indices = indices if indices.dtype.bits >= 32 else cast(indices, dtypes.int32)
+        return compare.select(compare.less(indices, 0), indices + size, indices)
+    array = np.asarray(indices)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise UserError("E0138", f"indices are {array.dtype.name}", fix="give integers")
+    wrong = array[(array < -size) | (array >= size)]
+    if wrong.size:
+        raise UserError("E0506", f"index {wrong.flat[0]} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
+    return np.where(array < 0, array + size, array).astype(np.int32 if size < 2**31 else np.int64)
+
+
+def operand(places: Any) -> Any:
+    """Positions as an operand of an op."""
+    return places if is_tensor(places) else literal(places)

@@ -1,7 +1,216 @@
-"""Operators and methods of `Tensor` that are made of ops (being written)."""
+"""Operators and methods of `Tensor`, made of the surface functions.
+
+Operators promote and broadcast as NumPy does, Python numbers being weak. `x += y` and `x[i] = v` change the tensor itself:
+its handle gets a new value of its old type. Everything else gives new tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend import elementwise, functions, indexing
+from treadle.frontend.lift import fresh, is_array, is_number, is_tensor, register_tensor, weak_type
+
+KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+def _operator(function: Callable[..., Any]) -> Any:
+    """x op y; anything but tensors, arrays and numbers is left to the other operand."""
+
+    def method(self: Any, other: Any) -> Any:
+        return function(self, other) if _fits(other) else NotImplemented
+
+    return method
+
+
+def _reflected(function: Callable[..., Any]) -> Any:
+    """y op x."""
+
+    def method(self: Any, other: Any) -> Any:
+        return function(other, self) if _fits(other) else NotImplemented
+
+    return method
+
+
+def _fits(other: Any) -> bool:
+    return is_tensor(other) or is_number(other) or is_array(other)
+
+
+def _in_place(function: Callable[..., Any]) -> Any:
+    """x op= y: x keeps its type. A Python number that became an input of a traced function is replaced, as numbers are."""
+
+    def method(self: Any, other: Any) -> Any:
+        if not _fits(other):
+            return NotImplemented
+        result = function(self, other)
+        if weak_type(self) is not None:
+            return result
+        if KINDS[result.dtype.kind] > KINDS[self.dtype.kind]:
+            why = f"the result is {result.dtype}, the tensor {self.type}, which cannot hold it"
+            raise UserError("E0504", why, fix="write x = x + y instead of x += y, or cast the result")
+        self._set(result.astype(self.dtype))
+        return self
+
+    return method
 
 
 class TensorMethods:
     """Mixed into Tensor."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        register_tensor(cls)
+
+    # ---------------------------------------------------------------------------------------------------- operators
+    __add__, __radd__, __iadd__ = (f(elementwise.add) for f in (_operator, _reflected, _in_place))
+    __sub__, __rsub__, __isub__ = (f(elementwise.subtract) for f in (_operator, _reflected, _in_place))
+    __mul__, __rmul__, __imul__ = (f(elementwise.multiply) for f in (_operator, _reflected, _in_place))
+    __truediv__, __rtruediv__, __itruediv__ = (f(elementwise.divide) for f in (_operator, _reflected, _in_place))
+    __floordiv__, __rfloordiv__, __ifloordiv__ = (
+        f(elementwise.floor_divide) for f in (_operator, _reflected, _in_place)
+    )
+    __mod__, __rmod__, __imod__ = (f(elementwise.remainder) for f in (_operator, _reflected, _in_place))
+    __pow__, __rpow__, __ipow__ = (f(elementwise.pow) for f in (_operator, _reflected, _in_place))
+    __matmul__, __rmatmul__, __imatmul__ = (f(functions.matmul) for f in (_operator, _reflected, _in_place))
+    __and__, __rand__, __iand__ = (f(elementwise.bitwise_and) for f in (_operator, _reflected, _in_place))
+    __or__, __ror__, __ior__ = (f(elementwise.bitwise_or) for f in (_operator, _reflected, _in_place))
+    __xor__, __rxor__, __ixor__ = (f(elementwise.bitwise_xor) for f in (_operator, _reflected, _in_place))
+    __lshift__, __rlshift__, __ilshift__ = (
+        f(elementwise.bitwise_left_shift) for f in (_operator, _reflected, _in_place)
+    )
+    __rshift__, __rrshift__, __irshift__ = (
+        f(elementwise.bitwise_right_shift) for f in (_operator, _reflected, _in_place)
+    )
+    __lt__, __le__ = _operator(elementwise.less), _operator(elementwise.less_equal)
+    __gt__, __ge__ = _operator(elementwise.greater), _operator(elementwise.greater_equal)
+
+    def __eq__(self, other: Any) -> Any:
+        """Elementwise, bool; with None or anything that is no number, array or tensor: False."""
+        return elementwise.equal(self, other) if _fits(other) else False
+
+    def __ne__(self, other: Any) -> Any:
+        return elementwise.not_equal(self, other) if _fits(other) else True
+
+    def __neg__(self) -> Any:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Any:
+        return fresh(self)
+
+    def __abs__(self) -> Any:
+        return elementwise.abs(self)
+
+    def __invert__(self) -> Any:
+        return elementwise.bitwise_not(self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    # ------------------------------------------------------------------------------------------------------ indexing
+    def __getitem__(self, index: Any) -> Any:
+        return indexing.get(self, index)
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        if weak_type(self) is not None:
+            raise UserError("E0505", "a Python number has no elements to set", fix="pass a tensor: td.tensor(...)")
+        self._set(indexing.put(self, index, value))
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        if not self.shape:
+            raise UserError("E0107", "a 0-d tensor has no axis to go along", fix="use .item()")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    # -------------------------------------------------------------------------------------------------------- shapes
+    @property
+    def T(self) -> Any:
+        """The axes in opposite order."""
+        return functions.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes exchanged."""
+        return functions.matrix_transpose(self)
+
+    def dim(self: Any) -> Any:
+        """The number of axes."""
+        return len(self.shape)
+
+    def numel(self: Any) -> Any:
+        """The number of elements."""
+        return self.size
+
+    def clone(self) -> Any:
+        """Another tensor with the same elements; derivatives pass through."""
+        return fresh(self)
+
+    def detach(self) -> Any:
+        """The same elements, which derivatives do not pass."""
+        return functions.stop_gradient(self)
+
+    def to(self: Any, dtype: Any) -> Any:
+        """The same elements in another type."""
+        made = self.astype(dtype)
+        return fresh(made) if made is self else made
+
+    def half(self) -> Any:
+        """As float16."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Any:
+        """As bfloat16."""
+        return self.to(dtypes.bfloat16)
+
+    def float(self) -> Any:
+        """As float32."""
+        return self.to(dtypes.float32)
+
+    def double(self) -> Any:
+        """As float64."""
+        return self.to(dtypes.float64)
+
+    def int(self) -> Any:
+        """As int32; floats round toward zero."""
+        return self.to(dtypes.int32)
+
+    def long(self) -> Any:
+        """As int64; floats round toward zero."""
+        return self.to(dtypes.int64)
+
+    def bool(self) -> Any:
+        """Whether each element is not zero."""
+        return self.to(dtypes.bool_)
+
+    # ---------------------------------------------------------- functions whose first argument is the tensor, as methods
+    sum, prod, mean, max = functions.sum, functions.prod, functions.mean, functions.max
+    min, amax, amin, all = functions.min, functions.amax, functions.amin, functions.all
+    any, var, std, logsumexp = functions.any, functions.var, functions.std, functions.logsumexp
+    norm, cumsum, argmax, argmin = functions.norm, functions.cumsum, functions.argmax, functions.argmin
+    sort, argsort, topk = functions.sort, functions.argsort, functions.topk
+    reshape, flatten, squeeze, unsqueeze = functions.reshape, functions.flatten, functions.squeeze, functions.unsqueeze
+    expand_dims, transpose, permute, swapaxes = functions.expand_dims, functions.transpose, functions.permute, functions.swapaxes
+    moveaxis, broadcast_to, expand = functions.moveaxis, functions.broadcast_to, functions.expand
+    split, chunk, tile, repeat_interleave = functions.split, functions.chunk, functions.tile, functions.repeat_interleave
+    flip, roll, tril, triu = functions.flip, functions.roll, functions.tril, functions.triu
+    diagonal, trace, take, gather = functions.diagonal, functions.trace, functions.take, functions.gather
+    take_along_axis = functions.take_along_axis
+    matmul, dot, outer, softmax = functions.matmul, functions.dot, functions.outer, functions.softmax
+    log_softmax, clip, clamp, maximum = functions.log_softmax, functions.clip, functions.clamp, functions.maximum
+    minimum, pow = functions.minimum, functions.pow
+    exp, expm1, log, log1p = functions.exp, functions.expm1, functions.log, functions.log1p
+    log2, log10, sqrt, rsqrt = functions.log2, functions.log10, functions.sqrt, functions.rsqrt
+    square, reciprocal, sin, cos = functions.square, functions.reciprocal, functions.sin, functions.cos
+    tan, sinh, cosh, arcsin = functions.tan, functions.sinh, functions.cosh, functions.arcsin
+    arccos, arctan, tanh, sigmoid = functions.arccos, functions.arctan, functions.tanh, functions.sigmoid
+    relu, erf, erfinv, abs = functions.relu, functions.erf, functions.erfinv, functions.abs
+    sign, floor, ceil, round = functions.sign, functions.floor, functions.ceil, functions.round
+    trunc, isfinite, isnan, isinf = functions.trunc, functions.isfinite, functions.isnan, functions.isinf
+    real, imag, conj, add = functions.real, functions.imag, functions.conj, functions.add
+    sub, mul, div, neg = functions.sub, functions.mul, functions.div, functions.neg
+    equal, logical_and, logical_or, logical_xor = functions.equal, functions.logical_and, functions.logical_or, functions.logical_xor
+    logical_not, remainder, floor_divide = functions.logical_not, functions.remainder, functions.floor_divide
+    view = functions.reshape  # there are no views: another shape is another tensor

@@ -57,7 +57,7 @@ class Trace:
     def __init__(self, name: str, fns: dict[str, Fn] | None = None) -> None:
         outer = current()
         shared = fns if fns is not None else outer.builder.fns if outer else {}
-        self.builder = Builder(name, shared)
+        self.builder: Builder = Builder(name, shared)
         self.open = False
         self.captured: dict[int, tuple[Any, Value]] = {}
         self.changed: dict[int, tuple[Any, Any, Any]] = {}

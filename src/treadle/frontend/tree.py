@@ -1,6 +1,6 @@
 """Nested containers: `flatten(tree)` gives the leaves and a hashable `TreeDef` that puts leaves back into the same shape.
 
-Containers are tuples, named tuples, lists, dicts (in insertion order), dataclasses and classes given to `register`;
+Containers are tuples, named tuples, lists, dicts (in insertion order) and their subclasses, dataclasses and classes given to `register`;
 everything else is a leaf.
 """
 
@@ -68,15 +68,21 @@ class _Codec:
 
 
 def _join_dataclass(kind: type, keys: tuple[Any, ...], children: list[Any]) -> Any:
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for key, child in zip(keys, children, strict=True):
         object.__setattr__(made, key, child)
     return made
 
 
+def _join_dict(kind: type, keys: tuple[Any, ...], children: list[Any]) -> Any:
+    made: Any = kind.__new__(kind)  # type: ignore[call-overload]
+    made.update(zip(keys, children, strict=True))
+    return made
+
+
 _SEQUENCE = _Codec(lambda t: (tuple(range(len(t))), t), lambda kind, _, children: kind(children))
 _NAMED = _Codec(lambda t: (tuple(range(len(t))), t), lambda kind, _, children: kind(*children))
-_DICT = _Codec(lambda t: (tuple(t), list(t.values())), lambda kind, keys, cs: kind(zip(keys, cs, strict=True)))
+_DICT = _Codec(lambda t: (tuple(t), list(t.values())), _join_dict)
 _DATA = _Codec(
     lambda t: (tuple([f.name for f in dataclasses.fields(t)]), [getattr(t, f.name) for f in dataclasses.fields(t)]),
     _join_dataclass,
@@ -88,6 +94,8 @@ def _codec(kind: type) -> Any:
     if kind not in _codecs:
         if issubclass(kind, tuple):
             _codecs[kind] = _NAMED if hasattr(kind, "_fields") else _SEQUENCE
+        elif issubclass(kind, dict | list):
+            _codecs[kind] = _DICT if issubclass(kind, dict) else _SEQUENCE
         else:
             _codecs[kind] = _DATA if dataclasses.is_dataclass(kind) else None
     return _codecs[kind]

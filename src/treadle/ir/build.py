@@ -75,6 +75,8 @@ def apply(op: Any, args: Sequence[Any], attrs: Attrs) -> Any:
         for position, arg in enumerate(args):
             if not isinstance(arg, Value):
                 raise UserError("E0102", f"argument {position} is {arg!r}, not a tensor", fix="wrap it: td.tensor(...)")
+        if op.arity not in (None, len(args)):
+            raise TypeError(f"{len(args)} tensors, not {op.arity}")
         types = op.rules["type"](*[a.type for a in args], **attrs)
     except UserError as error:
         if error.why.startswith(f"{op.name}:"):

@@ -175,6 +175,8 @@ def attr_key(attr: Any) -> Any:
     """A hashable stand-in for an attribute that is equal exactly when the attributes are."""
     if isinstance(attr, float):
         return "float", attr.hex()
+    if isinstance(attr, complex):
+        return "complex", attr.real.hex(), attr.imag.hex()
     if isinstance(attr, tuple):
         return tuple([attr_key(x) for x in attr])
     return type(attr).__name__, attr

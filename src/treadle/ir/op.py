@@ -28,7 +28,7 @@ class No:
 
 RULES = (
     "type", "ref", "grad", "axes", "hlo", "onnx", "samples", "expand", "prepare", "saved", "jvp", "kernel", "effect",
-    "has_regions", "reverse", "prune",
+    "has_regions", "reverse", "prune", "flops",
 )  # fmt: skip
 
 
@@ -47,10 +47,16 @@ class _Setter:
 
 
 class Op:
-    """An op and every rule about it. Calling it builds a node (or runs it, when an argument is an eager tensor)."""
+    """An op and every rule about it. Calling it builds a node (or runs it, when an argument is an eager tensor).
 
-    def __init__(self, name: str, doc: str, params: tuple[str, ...], rules: dict[str, Any], home: str) -> None:
+    arity: the number of its operands, None where that may differ from call to call.
+    """
+
+    def __init__(
+        self, name: str, doc: str, params: tuple[str, ...], rules: dict[str, Any], home: str, arity: int | None = None
+    ) -> None:
         self.name, self.doc, self.params, self.rules, self.home = name, doc, params, rules, home
+        self.arity = arity
         self.has_regions = bool(rules.get("has_regions"))
         self.__doc__ = doc
         self.__name__ = name
@@ -62,7 +68,7 @@ class Op:
     type, ref, grad, saved = _Setter("type"), _Setter("ref"), _Setter("grad"), _Setter("saved")
     expand, prepare, samples = _Setter("expand"), _Setter("prepare"), _Setter("samples")
     axes, hlo, onnx, jvp = _Setter("axes"), _Setter("hlo"), _Setter("onnx"), _Setter("jvp")
-    reverse, prune = _Setter("reverse"), _Setter("prune")
+    reverse, prune, flops = _Setter("reverse"), _Setter("prune"), _Setter("flops")
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         for arg in args:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from treadle.base import dtypes
+from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
 from treadle.base.where import UNKNOWN, Where
 from treadle.ir import op as op_table
@@ -127,6 +128,8 @@ class _Parser:
             self.accept(",")
         if labels:
             self.expect("=")
+        if self.kind() == "name" and self.peek() not in op_table.OPS:
+            self.fail(f"there is no op {self.peek()!r}")
         op = op_table.get(self.take("name"))
         inputs = []
         while self.kind() == "value":
@@ -164,13 +167,18 @@ class _Parser:
         return tuple(found)
 
     def type(self) -> TensorType:
-        dtype = dtypes.of(self.take("name"))
+        dtype = self.dtype()
         shape = []
         self.expect("[")
         while not self.accept("]"):
             shape.append(int(self.take("number")))
             self.accept(",")
         return TensorType(dtype, tuple(shape))
+
+    def dtype(self) -> DType:
+        if self.kind() == "name" and self.peek() not in dtypes._BY_NAME:
+            self.fail(f"{self.peek()!r} is not an element type")
+        return dtypes.of(self.take("name"))
 
     def attr(self) -> Any:
         kind, text = self.kind(), self.peek()
@@ -193,9 +201,14 @@ class _Parser:
             return self.fn()
         if self.accept("dense"):
             return self.literal()
+        if self.accept("complex"):
+            self.expect("(")
+            real, _, imaginary = float(self.number()), self.expect(","), float(self.number())
+            self.expect(")")
+            return complex(real, imaginary)
         if self.tokens[self.at + 1][1] == "[":
             return self.type()
-        return dtypes.of(self.take("name"))
+        return self.dtype()
 
     def number(self) -> int | float:
         text = self.take("number")

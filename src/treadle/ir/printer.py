@@ -73,6 +73,8 @@ def print_attr(attr: Any, where: bool = False, indent: str = "") -> str:
         return f"({inner},)" if len(attr) == 1 else f"({inner})"
     if isinstance(attr, Literal):
         return f"dense {attr.type} {_elements(attr)}"
+    if isinstance(attr, complex):
+        return f"complex({attr.real!r}, {attr.imag!r})"
     if attr is None or isinstance(attr, bool | int | float | DType | TensorType):
         return str(attr)
     raise TypeError(f"{attr!r} of type {type(attr).__name__} cannot be an attribute")

@@ -1,5 +1,5 @@
-"""Rewriting: `rebuild` changes a function node by node; `@rule` declares "this pattern becomes that"; `apply_rules` runs
-rules until none fires; `note` counts what fired for whoever asked with `counting`.
+"""Rewriting: `rebuild` changes a function node by node; `@rule` declares "this pattern becomes that"; `apply_rules`
+runs rules until none fires; `note` counts what fired for whoever asked with `counting`.
 
 A pattern and its replacement are written with the ops themselves:
 
@@ -60,8 +60,8 @@ def with_inputs(node: Node, inputs: tuple[Value, ...], attrs: Attrs | None = Non
 
 
 def rebuild(fn: Fn, visit: Visit, fns: dict[str, Fn] | None = None) -> Fn:
-    """`fn` after `visit(node, new_inputs)` gave, for each node in order, values for its results, a node in its place, or
-    None to keep it (on the new inputs). Nodes that stay as they are, and the parameters, are shared with `fn`.
+    """`fn` after `visit(node, new_inputs)` gave, for each node in order, values for its results, a node in its place,
+    or None to keep it (on the new inputs). Nodes that stay as they are, and the parameters, are shared with `fn`.
 
     What `visit` builds carries the position of the node. A replacement of another type is an internal error.
     """

@@ -42,7 +42,7 @@ def has_effect(node: Node, fns: Mapping[str, Fn] | None = None) -> bool:
 def _has_effect(node: Node, fns: Mapping[str, Fn], seen: set[str]) -> bool:
     if node.op.rules.get("effect"):
         return True
-    callee = node.attrs.get("callee")
+    callee = node.attrs.get("callee", "")
     if callee in fns and callee not in seen:
         seen.add(callee)
         if any(_has_effect(n, fns, seen) for n in fns[callee].nodes):

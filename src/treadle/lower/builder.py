@@ -256,6 +256,8 @@ class HloBuilder:
             return value
         if isinstance(value, float):  # not kept: 0.0 and -0.0 are the same key
             return self.ir.FloatAttr.get(self.ir.F32Type.get(self.context), value, self.loc)
+        if not isinstance(value, bool | int | str | tuple):
+            raise TypeError(f"{value!r} cannot be an MLIR attribute")
         key = type(value), value, tuple([type(v) for v in value]) if isinstance(value, tuple) else ()
         found = self._parsed.get(key)
         if found is None:
@@ -270,8 +272,6 @@ class HloBuilder:
             return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
         if isinstance(value, str):
             return ir.Attribute.parse(value, context)
-        if not isinstance(value, tuple):
-            raise TypeError(f"{value!r} cannot be an MLIR attribute")
         if value and all(isinstance(v, bool) for v in value):
             return ir.DenseBoolArrayAttr.get(value, context)
         if all(isinstance(v, int) for v in value):

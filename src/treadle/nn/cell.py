@@ -1,6 +1,6 @@
 """`Cell`: a part of a model; `Parameter`: a tensor that it learns. Tensors go in through a call, tensors come out.
 
-A cell's bookkeeping is its attributes: a Parameter is learnt, another Tensor is a buffer, a Cell is a child (also inside
+A cell's bookkeeping is its attributes: a Parameter is learnt, another Tensor is a buffer, a Cell is a child (also in
 lists, tuples and dicts), all else is a setting. So subclasses need not call `super().__init__()`.
 """
 
@@ -17,25 +17,21 @@ import numpy as np
 from treadle.base import where
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
+from treadle.base.flags import flags
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
+from treadle.frontend.trace import clock
 from treadle.ir.node import attr_key
 
 
 class _Hooks:
-    """`graph_call(cell, args, kwargs)` runs a whole cell as one program. It is installed in graph mode, None in eager."""
+    """`graph_call(cell, args, kwargs)` runs a whole cell as one program, in graph mode. The library installs it."""
 
     def __init__(self) -> None:
         self.graph_call: Callable[[Cell, tuple[Any, ...], dict[str, Any]], Any] | None = None
 
 
 hooks = _Hooks()
-
-
-class _Version:
-    """Counts the changes of settings in the process, so that a program's user can skip comparing them."""
-
-    count = 0
 
 
 class _Active(threading.local):
@@ -48,16 +44,6 @@ class _Active(threading.local):
 _active = _Active()
 _BOOK = ("_born", "_paths", "_unsaved")  # the only attributes of a cell that are not the user's
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
-
-
-def settings_version() -> int:
-    """A number that differs from an earlier one if any setting of any cell or optimiser was changed in between."""
-    return _Version.count
-
-
-def settings_changed() -> None:
-    """Say that a setting on which compiled programs may depend was changed."""
-    _Version.count += 1
 
 
 class Parameter(Tensor):
@@ -80,7 +66,7 @@ class Parameter(Tensor):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self._requires_grad = value
-        settings_changed()
+        clock.tick()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return Parameter(self.copy(), self.name, self._requires_grad)
@@ -92,9 +78,9 @@ class Parameter(Tensor):
 class Cell:
     """A part of a model: define `forward` (or `construct`) and call the cell.
 
-    Attributes that are Parameters are learnt; other Tensors are buffers, saved with the model; Cells are children. Lists,
-    tuples and dicts of them count too. A buffer is the cell's own: assigning copies the value, in eager mode and compiled
-    alike. In eager mode a call runs at once, in graph mode it runs as one compiled program.
+    Attributes that are Parameters are learnt; other Tensors are buffers, saved with the model; Cells are children.
+    Lists, tuples and dicts of them count too. A buffer is the cell's own: assigning copies the value, in eager mode and
+    compiled alike. In eager mode a call runs at once, in graph mode it runs as one compiled program.
     """
 
     training: bool = True
@@ -110,7 +96,7 @@ class Cell:
         trace = tracing.current()
         if trace is not None:
             trace.touched[id(self)] = self
-        elif hooks.graph_call is not None:
+        elif flags.mode == "graph" and hooks.graph_call is not None:
             return hooks.graph_call(self, args, kwargs)
         forward = getattr(self, "forward", None) or getattr(self, "construct", None)
         if forward is None:
@@ -127,14 +113,14 @@ class Cell:
     def _path_of(self, part: Cell) -> str:
         """The scope path of a part below this cell: `layers/0/conv`; the class name of a cell that is no part."""
         version, paths = self.__dict__.get("_paths", (-1, {}))
-        if version != _Version.count or id(part) not in paths:
+        if version != clock.now or id(part) not in paths:
             paths = {id(cell): path.replace(".", "/") for path, cell in self.named_cells()}
-            self.__dict__["_paths"] = (_Version.count, paths)
+            self.__dict__["_paths"] = (clock.now, paths)
         return paths.get(id(part)) or type(part).__name__
 
     # ------------------------------------------------------------------------------------------------ attributes
     def __setattr__(self, name: str, value: Any) -> None:
-        """A tensor given to a tensor of the same type passes its value on; the cell's own tensor stays the same object."""
+        """A tensor given to a tensor of its type passes its value on; the cell's own tensor stays the same object."""
         old = self.__dict__.get(name, self.training if name == "training" else None)
         if isinstance(old, Tensor) and isinstance(value, Tensor) and not isinstance(value, Parameter):
             if tracing.current() is not None or isinstance(old, Parameter) or old.type == value.type:
@@ -149,12 +135,12 @@ class Cell:
         elif isinstance(value, Tensor) and value._trace is None:
             value = value.copy()
         if not _same(old, value) or name not in self.__dict__:
-            settings_changed()
+            clock.tick()
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        settings_changed()
+        clock.tick()
 
     def _is_new(self) -> bool:
         """Made inside the function being traced: nobody outside can see it change."""
@@ -163,7 +149,7 @@ class Cell:
         return trace is not None and trace.open
 
     def settings(self) -> tuple[Any, ...]:
-        """What a program that calls this cell depends on beside numbers: plain attributes, and which parts there are."""
+        """What a program that calls this cell depends on beside numbers: plain attributes, and which parts it has."""
         items = [(k, _setting(v)) for k, v in self.__dict__.items() if k not in _BOOK]
         return (("training", self.training), *items)
 
@@ -247,7 +233,7 @@ class Cell:
         """Number of elements of all parameters, each parameter once."""
         return sum(p.size for p in self.parameters())
 
-    # ------------------------------------------------------------------------------------------------ whole-model changes
+    # ------------------------------------------------------------------------------------------------ whole model
     def train(self, mode: bool = True) -> Self:
         """Switch this cell and all below it to training (dropout on, batch statistics); returns the cell."""
         for cell in self.cells():
@@ -276,7 +262,7 @@ class Cell:
         for _, tensor, _ in self._tensors():
             if tensor.dtype.is_float:
                 tensor._value = tensor.astype(dtype)._value
-        settings_changed()
+        clock.tick()
         return self
 
     # ------------------------------------------------------------------------------------------------ state
@@ -294,15 +280,16 @@ class Cell:
         given = {id(tensor) for name, tensor in own.items() if name in state}
         missing = [name for name, tensor in own.items() if id(tensor) not in given]
         unknown = [name for name in state if name not in own]
+        name = type(self).__name__
         if strict and (missing or unknown):
-            why = "; ".join(f"{what}: {_few(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names)
-            raise UserError("E0522", f"the state does not fit {type(self).__name__}: {why}", fix="or pass strict=False")
-        new = {name: v if isinstance(v, Tensor) else Tensor(np.asarray(v)) for name, v in state.items() if name in own}
-        wrong = [f"{name} is {own[name].type}, the state has {v.type}" for name, v in new.items() if v.type != own[name].type]
+            parts = [f"{what}: {_few(names)}" for what, names in (("missing", missing), ("unknown", unknown)) if names]
+            raise UserError("E0522", f"the state does not fit {name}: {'; '.join(parts)}", fix="or pass strict=False")
+        new = {k: v if isinstance(v, Tensor) else Tensor(np.asarray(v)) for k, v in state.items() if k in own}
+        wrong = [f"{k} is {own[k].type}, the state has {v.type}" for k, v in new.items() if v.type != own[k].type]
         if wrong:
-            raise UserError("E0523", f"the state does not fit {type(self).__name__}: {_few(wrong)}", fix="reshape or cast it")
-        for name, value in new.items():
-            own[name]._set(value)
+            raise UserError("E0523", f"the state does not fit {name}: {_few(wrong)}", fix="reshape or cast it")
+        for key, value in new.items():
+            own[key]._set(value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         for tensor in [v for _, v in self._members() if isinstance(v, Tensor) and not isinstance(v, Parameter)]:

@@ -19,6 +19,9 @@ from treadle.ops.activation import (
     silu_grad,
     softplus,
 )  # fmt: skip
+from treadle.ops.attention import attention, attention_fwd, attention_grad
+from treadle.ops.avg_pool import avg_pool, avg_pool_grad
+from treadle.ops.batch_norm import batch_norm, batch_norm_grad, batch_norm_inference
 from treadle.ops.bits import (
     bit_and,
     bit_not,
@@ -50,6 +53,7 @@ from treadle.ops.compare import (
 )  # fmt: skip
 from treadle.ops.complex import conj, imag, make_complex, real
 from treadle.ops.control import if_, while_
+from treadle.ops.conv import conv, conv_input_grad, conv_weight_grad
 from treadle.ops.creation import constant, full, iota
 from treadle.ops.dynamic import dynamic_slice, dynamic_update_slice
 from treadle.ops.elementwise import (
@@ -94,8 +98,22 @@ from treadle.ops.functions import (
     tanh,
 )  # fmt: skip
 from treadle.ops.index import index_add, index_sum, one_hot, scatter_add_along, take, take_along_axis
+from treadle.ops.loss import cross_entropy, cross_entropy_fwd, cross_entropy_grad
 from treadle.ops.matmul import contract, matmul
+from treadle.ops.norm import (
+    layer_norm,
+    layer_norm_fwd,
+    layer_norm_grad,
+    log_softmax,
+    log_softmax_grad,
+    rms_norm,
+    rms_norm_fwd,
+    rms_norm_grad,
+    softmax,
+    softmax_grad,
+)
 from treadle.ops.optim import adam_update, sgd_update
+from treadle.ops.pool import max_pool, max_pool_grad, max_pool_take
 from treadle.ops.random import (
     fold_in,
     random_bernoulli,
@@ -105,6 +123,7 @@ from treadle.ops.random import (
     random_uniform,
     threefry,
 )  # fmt: skip
+from treadle.ops.recurrent import gru_cell, lstm_cell, lstm_cell_fwd, lstm_cell_grad
 from treadle.ops.reduce import (
     broadcast_to,
     cumsum,

@@ -44,9 +44,12 @@ def op(**rules: Any) -> Callable[[Callable[..., Any]], Op]:
         doc = inspect.getdoc(head)
         if not doc:
             raise TypeError(f"op {head.__name__} has no docstring")
-        params = tuple(inspect.signature(head).parameters)
+        params = inspect.signature(head).parameters
+        operands = [p for p in params.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+        fixed = all(p.kind is not p.VAR_POSITIONAL and p.default is p.empty for p in operands)
         home = f"{Path(head.__code__.co_filename).name}:{head.__code__.co_firstlineno}"
-        return register(Op(head.__name__.rstrip("_"), doc, params, rules, home))
+        arity = len(operands) if fixed else None
+        return register(Op(head.__name__.rstrip("_"), doc, tuple(params), rules, home, arity))
 
     return declare
 

@@ -12,7 +12,7 @@ from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
 from treadle.ir import op as op_table
 from treadle.ir.node import Value
-from treadle.ir.types import TensorType, bf16, bool_, c64, c128, f16, f32, f64, i8, i32, i64, u8, u32
+from treadle.ir.types import Literal, TensorType, bf16, bool_, c64, c128, f16, f32, f64, i8, i32, i64, u8, u32
 from treadle.ops._declare import Sample, Samples
 
 
@@ -73,14 +73,20 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         sizes = {s[i] for s in shapes if len(s) >= -i} - {1}
         if len(sizes) > 1:
             text = " and ".join(str(list(s)) for s in shapes)
-            raise UserError("E0108", f"shapes {text} do not broadcast at axis {i}", fix="make the sizes equal, or one of them 1")
+            why = f"shapes {text} do not broadcast at axis {i}"
+            raise UserError("E0108", why, fix="make the sizes equal, or one of them 1")
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
 
 
 def lift_scalar(scalar: Any, dtype: DType) -> Value:
     """A Python number as a 0-d value, of the type that NumPy's weak scalar rule gives beside `dtype`."""
-    made: Value = op_table.get("full")(value=scalar, shape=(), dtype=dtypes.promote_scalar(dtype, type(scalar)))
+    found = dtypes.promote_scalar(dtype, type(scalar))
+    made: Value
+    if isinstance(scalar, complex):
+        made = op_table.get("constant")(value=Literal(np.array(scalar, found.np)))
+    else:
+        made = op_table.get("full")(value=scalar, shape=(), dtype=found)
     return made
 
 
@@ -151,7 +157,7 @@ def in_float32(expand: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def floats(n: int, low: float | None = None, high: float = 1.5, **attrs: Any) -> Callable[[Samples], Iterator[Sample]]:
-    """Samples of an elementwise op on n float tensors: 0-d, 1-d, 2-d, size 1, empty, narrow types, and an integer (bad)."""
+    """Samples of an elementwise op on n float tensors: 0-d to 2-d, size 1, empty, narrow types, an integer (bad)."""
 
     def make(s: Samples) -> Iterator[Sample]:
         for t in (f64[()], f64[3], f64[2, 3], f64[1, 3], f64[0, 3], f32[2, 2], f16[3], bf16[3]):

@@ -16,7 +16,7 @@ from treadle.ir.types import bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import floats, in_float32, same_float, widened
 from treadle.ops.compare import greater, select
-from treadle.ops.elementwise import abs, maximum, minimum
+from treadle.ops.elementwise import abs, largest, maximum, minimum
 from treadle.ops.functions import erf, erf_of, exp, expm1, log1p, sigmoid, tanh
 
 Grads = tuple[Value | None, ...]
@@ -26,7 +26,7 @@ NORMAL = 1 / math.sqrt(2 * math.pi)  # the density of the normal distribution at
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
-@op(type=same_float, ref=lambda x: np.maximum(x, 0), axes=UNARY, onnx="Relu", samples=floats(1))
+@op(type=same_float, ref=lambda x: largest(x, x.dtype.type(0)), axes=UNARY, onnx="Relu", samples=floats(1))
 def relu(x: Value) -> Any:
     """max(x, 0) of each element; NaN stays; the derivative at 0 is 0."""
 
@@ -48,7 +48,7 @@ def relu6(x: Value) -> Any:
 
 @relu6.ref
 def _(x: Any) -> Any:
-    return np.minimum(np.maximum(x, 0), 6)
+    return np.minimum(largest(x, x.dtype.type(0)), x.dtype.type(6))
 
 
 @relu6.expand
@@ -67,7 +67,7 @@ def _(g: Any, x: Any) -> Any:
     return g.node("Clip", x, g.const(np.array(0, dtype)), g.const(np.array(6, dtype)))
 
 
-@op(axes=UNARY, samples=floats(1, slope=0.1))
+@op(axes=UNARY, samples=floats(1, slope=0.125))
 def leaky_relu(x: Value, *, slope: float) -> Any:
     """x where x > 0, else slope * x, of each element. The derivative at 0 is `slope`."""
 
@@ -99,7 +99,7 @@ def _(g: Any, x: Any, *, slope: float) -> Any:
     return g.node("LeakyRelu", x, alpha=slope)
 
 
-@op(axes=UNARY, samples=floats(1, alpha=1.3))
+@op(axes=UNARY, samples=floats(1, alpha=1.25))
 def elu(x: Value, *, alpha: float) -> Any:
     """x where x > 0, else alpha * (exp(x) - 1), of each element. Source: Clevert et al. 2015, arXiv:1511.07289."""
 
@@ -161,7 +161,7 @@ def log_sigmoid(x: Value) -> Any:
 @log_sigmoid.ref
 @widened
 def _(x: Any) -> Any:
-    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+    return -(np.maximum(-x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 @log_sigmoid.grad
@@ -306,7 +306,7 @@ def _(x: Value, d: Value, *, approximate: bool) -> Any:
     return d * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))
 
 
-@op(type=same_float, axes=UNARY, samples=floats(1))
+@op(type=same_float, axes=UNARY, samples=floats(1, tol=2e-8))
 def hard_sigmoid(x: Value) -> Any:
     """min(max(x / 6 + 1/2, 0), 1) of each element."""
 
@@ -328,7 +328,7 @@ def _(g: Any, x: Any) -> Any:
     return g.node("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
 
-@op(type=same_float, axes=UNARY, onnx="HardSwish", samples=floats(1))
+@op(type=same_float, axes=UNARY, onnx="HardSwish", samples=floats(1, tol=2e-8))
 def hard_swish(x: Value) -> Any:
     """x * min(max(x / 6 + 1/2, 0), 1) of each element. Source: Howard et al. 2019, arXiv:1905.02244."""
 

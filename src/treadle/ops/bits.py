@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base.dtypes import DType, bfloat16, bool_, complex64, float16, float32, int16, uint32, uint64
+from treadle.base.dtypes import DType, bfloat16, bool_, complex64, float16, float32, int16, of, uint32, uint64
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.op import No
@@ -92,10 +92,15 @@ def shifts(s: Samples) -> Iterator[Sample]:
 
 
 def _onnx_shift(direction: str) -> Any:
+    """ONNX shifts unsigned integers only."""
+
     def write(g: Any, x: Any, y: Any) -> Any:
-        if g.types[0].dtype.kind != "u":
-            raise UserError("E0121", f"ONNX shifts no {g.types[0]}", fix="cast it to an unsigned type")
-        return g.node("BitShift", x, y, direction=direction)
+        dtype = g.types[0].dtype
+        if dtype.kind == "u":
+            return g.node("BitShift", x, y, direction=direction)
+        unsigned = of(f"uint{dtype.bits}")
+        x, y = g.node("Cast", x, to=unsigned), g.node("Cast", y, to=unsigned)
+        return g.node("Cast", g.node("BitShift", x, y, direction=direction), to=dtype)
 
     return write
 

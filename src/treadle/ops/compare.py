@@ -13,7 +13,18 @@ from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, bool_, c64, c128, f16, f32, f64, i32, u8
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops._types import broadcasted, cast_together, compare_type, floats, promoted, same, same_float, same_kind
+from treadle.ops._types import (
+    broadcasted,
+    cast_together,
+    compare_type,
+    floats,
+    is_scalar,
+    lift_scalar,
+    promoted,
+    same,
+    same_float,
+    same_kind,
+)
 
 NO_GRAD = No("the result is bool")
 BINARY = "..., ... -> ..."
@@ -145,7 +156,8 @@ def logical_not(x: Value) -> Any:
 def select(cond: Value, x: Value, y: Value) -> Any:
     """x where cond holds, else y; the derivative of the one not chosen is 0, whatever its value.
 
-    cond: bool; x and y are promoted, all three broadcast. Raises E0106 when cond is not bool, E0108 for unfit shapes.
+    cond: bool; x and y are promoted, all three broadcast; two Python floats are float32, two ints int64.
+    Raises E0106 when cond is not bool, E0108 for unfit shapes.
     """
 
 
@@ -153,6 +165,9 @@ def select(cond: Value, x: Value, y: Value) -> Any:
 def _(cond: Any, x: Any, y: Any) -> tuple[Value, ...]:
     if not isinstance(cond, Value):
         raise UserError("E0102", f"the condition {cond!r} is not a tensor", fix="use a plain Python if")
+    if is_scalar(x) and is_scalar(y):
+        target = dtypes.promote_scalar(dtypes.promote_scalar(dtypes.bool_, type(x)), type(y))
+        return broadcasted(cond, lift_scalar(x, target), lift_scalar(y, target))
     return broadcasted(cond, *cast_together(x, y))
 
 

@@ -205,9 +205,14 @@ def _(x: TensorType, dy: TensorType, *, groups: int, **_: Any) -> str:
 # StableHLO: roles of axes are renamed instead of moving data, which is what XLA recognises as a gradient convolution.
 
 
+def _has_no_terms(b: Any) -> bool:
+    """Whether a tensor without elements makes the result empty or zero, which back ends need not be asked for."""
+    return 0 in (b.out[0].size, b.types[0].size, b.types[1].size)
+
+
 def _emit(b: Any, x: Any, w: Any, roles: tuple[str, str, str], **attrs: Any) -> Any:
     """A convolution whose operands' first two axes have these roles; without elements it is zero."""
-    if 0 in (b.out[0].size, b.types[0].size, b.types[1].size):
+    if _has_no_terms(b):
         return b.splat(0, b.out[0])
     spatial = ", ".join(map(str, range(b.out[0].rank - 2)))
     lhs, rhs, out = (f"[{r[0]}, {r[1]}, {spatial}]" for r in roles)
@@ -265,6 +270,8 @@ def _pads(padding: Pairs) -> list[int]:
 
 @conv.onnx
 def _(g: Any, x: str, w: str, *, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
+    if _has_no_terms(g):
+        return g.const(np.zeros(g.out[0].shape, g.out[0].dtype.np))
     cut = opposite(padding)
     if any(_pads(cut)):
         sizes, spatial = g.types[0].shape[2:], len(padding)
@@ -276,6 +283,8 @@ def _(g: Any, x: str, w: str, *, stride: Ints, padding: Pairs, dilation: Ints, g
 
 @conv_input_grad.onnx
 def _(g: Any, dy: str, w: str, *, input_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
+    if _has_no_terms(g):
+        return g.const(np.zeros(g.out[0].shape, g.out[0].dtype.np))
     cut = []  # what is left out at both ends of all the elements that the windows touch
     out, taps = (t.shape[2:] for t in g.types)
     for n, t, k, s, (low, _), d in zip(input_size, out, taps, stride, padding, dilation):

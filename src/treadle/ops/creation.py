@@ -34,15 +34,18 @@ def _expanded(g: Any, array: Any, shape: tuple[int, ...]) -> Any:
     hlo=lambda b, *, value, shape, dtype: b.splat(value, b.out[0]),
     onnx=lambda g, *, value, shape, dtype: _expanded(g, np.array(value, dtype.np), shape),
 )
-def full(*, value: complex, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A tensor of `shape` and `dtype` with every element `value`. Raises E0109 for a negative size."""
+def full(*, value: float, shape: tuple[int, ...], dtype: DType) -> Any:
+    """A tensor of `shape` and `dtype` with every element `value`.
+
+    Raises E0109 for a negative size, E0110 for a complex value: a `constant` may be complex.
+    """
 
 
 @full.type
-def _(*, value: complex, shape: tuple[int, ...], dtype: DType) -> TensorType:
+def _(*, value: float, shape: tuple[int, ...], dtype: DType) -> TensorType:
     check_shape(shape)
-    if isinstance(value, complex) and dtype.kind != "c":
-        raise UserError("E0110", f"{value} cannot be an element of type {dtype}", fix="use a complex dtype")
+    if isinstance(value, complex):
+        raise UserError("E0110", f"a tensor of {dtype} cannot be filled with {value}", fix="use a real value")
     return TensorType(dtype, shape)
 
 
@@ -51,7 +54,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(value=1.5, shape=(2,), dtype=float64)
     yield s(value=float("-inf"), shape=(0, 3), dtype=float32)
     yield s(value=True, shape=(), dtype=bool_)
-    yield s(value=1 + 2j, shape=(1, 2), dtype=complex64)
+    yield s(value=2.5, shape=(1, 2), dtype=complex64)
     yield s(value=1, shape=(-1,), dtype=int32, bad="E0109")
     yield s(value=1j, shape=(1,), dtype=int32, bad="E0110")
 
@@ -72,6 +75,7 @@ def constant(*, value: Literal) -> Any:
 def _(s: Samples) -> Iterator[Sample]:
     yield s(value=Literal(np.array([1.0, -0.0, np.nan, np.inf])))
     yield s(value=Literal(np.array([[True, False]])))
+    yield s(value=Literal(np.array(1 + 2j, np.complex64)))
     yield s(value=Literal(np.zeros((0, 2), np.float32)))
 
 

@@ -130,9 +130,14 @@ def _(x: Value, out: Value, d: Value) -> Grads:
     return (cast(d / select(equal(out, 0), 1, out), dtype=x.dtype) * conj(x),)
 
 
-@op(type=same_real, ref=np.sign, axes=UNARY, onnx="Sign", samples=numbers(1, with_complex=False))
+@op(type=same_real, axes=UNARY, onnx="Sign", samples=numbers(1, with_complex=False))
 def sign(x: Value) -> Any:
-    """-1, 0 or 1 of each element's type; NaN stays. Raises E0106 for bool and complex tensors."""
+    """-1, 0 or 1 of each element's type; NaN and -0.0 stay. Raises E0106 for bool and complex tensors."""
+
+
+@sign.ref
+def _(x: Any) -> Any:
+    return np.where(x == 0, x, np.sign(x))
 
 
 @sign.hlo
@@ -294,6 +299,16 @@ def ordered(n: int) -> Any:
     return make
 
 
+def largest(x: Any, y: Any) -> Any:
+    """np.maximum, with 0.0 above -0.0 as IEEE 754-2019 has it (NumPy takes either)."""
+    return np.maximum(x, y) if x.dtype.kind in "biu" else np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
+
+
+def smallest(x: Any, y: Any) -> Any:
+    """np.minimum, with -0.0 below 0.0."""
+    return np.minimum(x, y) if x.dtype.kind in "biu" else -largest(-x, -y)
+
+
 def _share(x: Value, y: Value, d: Value, wins: Value) -> Value:
     """d where x wins, half of it at ties, else 0."""
     shared: Value = select(equal(x, y), d * 0.5, select(wins, d, 0))
@@ -306,7 +321,7 @@ def _by_kind(number: str, logic: str) -> Any:
 
 
 @op(
-    type=same_ordered, prepare=promoted, ref=np.maximum, axes=BINARY, hlo="maximum", onnx=_by_kind("Max", "Or"),
+    type=same_ordered, prepare=promoted, ref=largest, axes=BINARY, hlo="maximum", onnx=_by_kind("Max", "Or"),
     samples=ordered(2),
 )  # fmt: skip
 def maximum(x: Value, y: Value) -> Any:
@@ -322,7 +337,7 @@ def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
 
 
 @op(
-    type=same_ordered, prepare=promoted, ref=np.minimum, axes=BINARY, hlo="minimum", onnx=_by_kind("Min", "And"),
+    type=same_ordered, prepare=promoted, ref=smallest, axes=BINARY, hlo="minimum", onnx=_by_kind("Min", "And"),
     samples=ordered(2),
 )  # fmt: skip
 def minimum(x: Value, y: Value) -> Any:
@@ -347,7 +362,7 @@ def clamp(low: Value, x: Value, high: Value) -> Any:
 
 @clamp.ref
 def _(low: Any, x: Any, high: Any) -> Any:
-    return np.minimum(np.maximum(x, low), high)
+    return smallest(largest(x, low), high)
 
 
 @clamp.onnx

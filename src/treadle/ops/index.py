@@ -369,16 +369,22 @@ def _(x: TensorType, indices: TensorType, *, axis: int) -> str:
 
 @take_along_axis.hlo
 def _(b: Any, x: Any, indices: Any, *, axis: int) -> Any:
-    if b.out[0].size == 0:
-        return b.splat(0, b.out[0])
-    rank = b.types[0].rank
+    return hlo_take_along(b, x, indices, b.types[0], b.out[0], axis)
+
+
+def hlo_take_along(b: Any, x: Any, indices: Any, of_x: TensorType, out: TensorType, axis: int) -> Any:
+    """x, of type `of_x`, at indices along the axis."""
+    if out.size == 0:
+        return b.splat(0, out)
+    rank = of_x.rank
     rest = [i for i in range(rank) if i != axis]
     numbers = (
         f"offset_dims = [], collapsed_slice_dims = [{axis}], operand_batching_dims = {rest}, "
         f"start_indices_batching_dims = {rest}, start_index_map = [{axis}], index_vector_dim = {rank}"
     )
     text = f"#stablehlo.gather<{numbers}>"
-    return b.op("gather", x, indices, dimension_numbers=text, slice_sizes=(1,) * rank, indices_are_sorted=False)
+    sizes = (1,) * rank
+    return b.op("gather", x, indices, types=out, dimension_numbers=text, slice_sizes=sizes, indices_are_sorted=False)
 
 
 @take_along_axis.grad

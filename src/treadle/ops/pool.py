@@ -264,7 +264,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(np.array([1.0, np.nan, 3.0, -np.inf, -np.inf]), **plain_pool(1, (2,)), gradient=False)
     yield s(i32[2, 5], **plain_pool(1, (3,), padding=((1, 1),)))
     for t in (f32[2, 5], bf16[2, 5], f16[2, 5]):
-        yield s(t, **plain_pool(1, (3,), padding=((1, 1),)), gradient=False)
+        yield s(t, **plain_pool(1, (3,), stride=(2,), padding=((1, 1),)), gradient=False)
     yield from bad_pools(s)
     yield s(c64[2, 5], **plain_pool(1, (3,)), bad="E0106")
 

@@ -179,7 +179,7 @@ def _extreme_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     same_real(x)
     out = reduced(x, axes=axes)
     if any(x.shape[i] == 0 for i in axes):
-        raise UserError("E0130", f"no element is largest or smallest: {x} over axes {axes}", fix="keep empty tensors out")
+        raise UserError("E0130", f"no element is largest or smallest in {x} over {axes}", fix="keep empty tensors out")
     return out
 
 
@@ -206,6 +206,21 @@ def _most(dtype: DType) -> Any:
     return float("inf") if dtype.is_float else int(np.iinfo(dtype.np).max)
 
 
+def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: str, init: Any) -> Any:
+    """Floats are compared one by one: XLA's library for CPUs (jaxlib 0.10.2) loses NaN in a reduction by maximum."""
+    type = b.types[0]
+    if not type.dtype.is_float:
+        return b.reduce(kind, x, type, axes, init=init)
+    scalar, flag = type.with_shape(()), TensorType(bool_, ())
+
+    def better(b: Any, p: Any, q: Any) -> Any:
+        wins = b.op("compare", p, q, types=flag, comparison_direction=f"#stablehlo<comparison_direction {direction}>")
+        is_nan = b.op("compare", p, p, types=flag, comparison_direction="#stablehlo<comparison_direction NE>")
+        return b.op("select", b.op("or", wins, is_nan, types=flag), p, q, types=scalar)
+
+    return b.op("reduce", x, b.splat(init, scalar), regions=(b.region((scalar, scalar), better),), dimensions=axes)
+
+
 @op(
     type=_extreme_type,
     grad=_extreme_grad,
@@ -227,7 +242,7 @@ def _(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 @reduce_max.hlo
 def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    return b.reduce("maximum", x, b.types[0], axes, init=_least(b.types[0].dtype))
+    return _hlo_extreme(b, x, axes, "maximum", "GT", _least(b.types[0].dtype))
 
 
 @op(
@@ -251,7 +266,7 @@ def _(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 @reduce_min.hlo
 def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    return b.reduce("minimum", x, b.types[0], axes, init=_most(b.types[0].dtype))
+    return _hlo_extreme(b, x, axes, "minimum", "LT", _most(b.types[0].dtype))
 
 
 @op(type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd"))

@@ -323,7 +323,7 @@ def _(s: Samples) -> Iterator[Sample]:
     onnx=lambda g, *xs, axis: g.node("Concat", *xs, axis=axis),
 )
 def concatenate(*xs: Value, axis: int) -> Any:
-    """Tensors joined along `axis`, one or more. Raises E0132 when other sizes or ranks differ, E0107 for a wrong axis."""
+    """One or more tensors joined along `axis`. Raises E0132 when other sizes or ranks differ, E0107 for the axis."""
 
 
 @concatenate.type

@@ -31,9 +31,10 @@ def global_norm(grads: Sequence[Any]) -> Tensor:
 
 
 def clip_grad_norm(grads: Sequence[Any], max_norm: float) -> list[Any]:
-    """The gradients times min(1, max_norm / (norm + 1e-6)), norm being that of all together. Raises E0536 if all are None.
+    """The gradients times min(1, max_norm / (norm + 1e-6)), norm being that of all together.
 
-    Source: Pascanu et al. 2013, arXiv:1211.5063. NaN or infinity in one gradient makes all of them NaN or 0, as in PyTorch.
+    One NaN makes all gradients NaN, an infinity makes the finite ones 0, as in PyTorch. Raises E0536 if all are None.
+    Source: Pascanu et al. 2013, arXiv:1211.5063.
     """
     scale = minimum(max_norm / (global_norm(grads) + 1e-6), 1.0)
     return [None if g is None else g * cast(scale, dtype=g.dtype) for g in grads]

@@ -15,7 +15,8 @@ from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
-from treadle.nn.cell import Parameter, settings_changed
+from treadle.frontend.trace import clock
+from treadle.nn.cell import Parameter
 
 State = dict[str, list[Tensor]]
 
@@ -48,7 +49,7 @@ class Group:
 
 
 class Optimizer:
-    """Base of all optimisers. params: Parameters, or dicts {"params": [...], "lr": ..., option: ...} that differ in options.
+    """Base of all optimisers. params: Parameters, or dicts {"params": [...], "lr": ..., option: ...} of groups.
 
     A subclass says which state tensors a parameter has (`slots`) and how one parameter changes (`update`). Raises E0530
     for what is no parameter, E0531 for an unknown option or a value out of range, E0532 inside a compiled function.
@@ -68,7 +69,8 @@ class Optimizer:
         for group in groups:
             own: dict[str, Any] = {k: v for k, v in group.items() if k not in ("params", "lr")}  # type: ignore[union-attr]
             if unknown := own.keys() - options.keys():
-                raise UserError("E0531", f"{name} has no option {', '.join(sorted(unknown))}", fix=f"use {', '.join(options)}")
+                why = f"{name} has no option {', '.join(sorted(unknown))}"
+                raise UserError("E0531", why, fix=f"use {', '.join(options)}")
             merged = {**options, **own}
             rate = group.get("lr", lr)  # type: ignore[union-attr]
             self.check(lr=rate, **merged)
@@ -123,10 +125,11 @@ class Optimizer:
         """Change options of all groups. Compiled programs that use them are made again. Raises E0531."""
         for group in self.groups:
             if unknown := options.keys() - group.options.keys():
-                raise UserError("E0531", f"no option {', '.join(sorted(unknown))}", fix=f"use {', '.join(group.options)}")
+                why = f"{type(self).__name__} has no option {', '.join(sorted(unknown))}"
+                raise UserError("E0531", why, fix=f"use {', '.join(group.options)}")
             self.check(lr=group.lr, **{**group.options, **options})
             group.options.update(options)
-        settings_changed()
+        clock.tick()
 
     def settings(self) -> tuple[Any, ...]:
         """What a compiled step depends on beside tensors."""

@@ -102,7 +102,7 @@ class CosineAnnealingLR(Schedule):
 
 
 class LinearWarmup(Schedule):
-    """Evenly from base * start to base in `steps` steps; then base, or what the schedule `after` gives, its t beginning at 0.
+    """Evenly from base * start to base in `steps` steps; then base, or what `after` gives, its t beginning at 0.
 
     `after` is a schedule of the same optimiser: LinearWarmup(opt, 100, after=CosineAnnealingLR(opt, 900)).
     """
@@ -122,7 +122,7 @@ class LinearWarmup(Schedule):
 
 
 class OneCycleLR(Schedule):
-    """From max_lr / div up to max_lr in pct_start of the steps, then down to max_lr / div / final_div, along half cosines.
+    """From max_lr / div up to max_lr in pct_start of the steps, then down to max_lr / div / final_div; half cosines.
 
     Source: Smith & Topin 2018, arXiv:1708.07120, in the form of torch.optim.lr_scheduler.OneCycleLR without momentum.
     """
@@ -137,8 +137,9 @@ class OneCycleLR(Schedule):
         final_div: float = 1e4,
     ) -> None:
         need(total_steps > 1, f"total_steps is {total_steps}", "2 or more")
-        need(0 < pct_start < 1, f"pct_start is {pct_start}", "a share between 0 and 1")
-        self.max_lr, self.total_steps, self.pct_start, self.div, self.final_div = max_lr, total_steps, pct_start, div, final_div
+        need(1 / total_steps < pct_start < 1, f"pct_start is {pct_start}", "a share between 1 / total_steps and 1")
+        self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
+        self.div, self.final_div = div, final_div
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:

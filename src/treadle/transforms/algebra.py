@@ -1,6 +1,6 @@
-"""Named rewrites of arithmetic and shapes. They are exact: the same bits come out, NaN, infinities and -0.0 included (the
-payload of a NaN aside). Three, in SIGN_OF_ZERO, may give -0.0 where 0.0 was, as XLA's own simplifier does; equal numbers
-otherwise. `algebra{strict=True}` leaves them out.
+"""Named rewrites of arithmetic and shapes. They are exact: the same bits come out, NaN, infinities and -0.0 included
+(the payload of a NaN aside). Three, in SIGN_OF_ZERO, may give -0.0 where 0.0 was, as XLA's own simplifier does; equal
+numbers otherwise. `algebra{strict=True}` leaves them out.
 
 Not here because they change numbers: x * 0 -> 0 and x - x -> 0 (NaN, infinity), log(exp(x)) -> x,
 (x * a) * b -> x * (a * b) and sums merged into one sum (rounding).
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Any
-
 
 from treadle.base.dtypes import DType
 from treadle.ir.node import Module, Value
@@ -121,7 +120,7 @@ def _has_exact_inverse(x: Value, d: Value) -> str:
 @rule(match=lambda x, d: div(x, d), check=_has_exact_inverse)
 def div_power_of_two(x: Value, d: Value) -> Value:
     """x / 2**k -> x * 2**-k for |k| <= 13. A multiplication is cheaper than a division; exact."""
-    return x * full(value=1 / uniform(d), shape=d.shape, dtype=d.dtype)
+    return x * full(value=1 / uniform(d), shape=d.shape, dtype=d.dtype)  # type: ignore[no-any-return]
 
 
 @rule(match=lambda x: neg(neg(x)))
@@ -306,7 +305,7 @@ def _only_unit_axes(x: Value, a: Shape) -> str:
 
 @rule(match=lambda x, a: reduce_sum(x, axes=a), check=_only_unit_axes)
 def sum_unit_axes(x: Value, a: Shape) -> Value:
-    """reduce_sum over no axes, or over axes of size 1 -> reshape. A reduction fewer; exact but for -0.0, which stays -0.0."""
+    """reduce_sum over no axes or axes of size 1 -> reshape. A reduction fewer; exact but for -0.0, which stays."""
     return reshape(x, shape=tuple([n for i, n in enumerate(x.shape) if i not in a]))  # type: ignore[no-any-return]
 
 

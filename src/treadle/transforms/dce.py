@@ -17,8 +17,8 @@ from treadle.transforms.pipeline import Pass
 class Dce(Pass):
     """Leaves out unused nodes (in regions too), results of region ops that nobody reads, and functions nobody calls.
 
-    An op may declare `prune(node, used) -> values or None`: `used` says of each result whether it is read; it builds what
-    replaces the node and gives one value per result, None where not used; None for "leave it".
+    An op may declare `prune(node, used) -> values or None`: `used` says of each result whether it is read; it
+    builds what replaces the node and gives one value per result, None where not used; None for "leave it".
     """
 
     def __call__(self, module: Module) -> Module:
@@ -41,7 +41,7 @@ def reachable(module: Module) -> set[str]:
 
 
 def remove_dead(fn: Fn, fns: Mapping[str, Fn] | None = None) -> Fn:
-    """`fn` without the nodes that its outputs do not need; `fns` are the functions of the module, for calls' effects."""
+    """`fn` without the nodes that its outputs do not need; `fns`: the functions of the module, for calls' effects."""
     kept = _live(fn, fns or {})
     if any(n.op.has_regions for n in kept):
         pruned = _prune(fn, kept, fns or {})

@@ -22,9 +22,9 @@ from treadle.transforms.pipeline import Pass
 class Fold(Pass):
     """Computes nodes with constant inputs; a result whose elements are all one becomes `full`, others `constant`.
 
-    Exact as the reference is: transcendental functions may differ from a device's in the last bit. limit: elements of the
-    largest tensor that is computed; elementwise ops on filled tensors are folded at any size. Effects, calls and regions
-    stay.
+    Exact as the reference is: transcendental functions may differ from a device's in the last bit. limit: elements of
+    the largest tensor that is computed; elementwise ops on filled tensors are folded at any size. Effects, calls and
+    regions stay.
     """
 
     limit: int = 1024
@@ -94,7 +94,7 @@ def _is_pure(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-    """Whether each element of the result comes from the elements at the same place: its axes rule is `..., ... -> ...`."""
+    """Whether an element of the result comes from those at the same place: the axes rule is `..., ... -> ...`."""
     axes = node.op.rules.get("axes")
     return isinstance(axes, str) and not axes.replace("...", "").strip(" ,->") and bool(node.inputs)
 
@@ -112,12 +112,13 @@ def _on_scalars(node: Node) -> list[Any] | None:
     """The one element of each result of an elementwise node on filled tensors, as 0-d arrays."""
     scalars = [Value(TensorType(v.dtype, ())) for v in node.inputs]
     arrays = [np.full((), v.node.attrs["value"], v.dtype.np) for v in node.inputs if v.node is not None]
-    small = Node(node.op, tuple(scalars), node.attrs, tuple([TensorType(o.dtype, ()) for o in node.outputs]), node.where)
+    types = tuple([TensorType(o.dtype, ()) for o in node.outputs])
+    small = Node(node.op, tuple(scalars), node.attrs, types, node.where)
     return _computed(small, arrays)
 
 
 def _literal(array: Any, type: TensorType) -> Value | None:
-    """`full` when all elements are one number with the same bits (or all NaN), else `constant`; None if that is large."""
+    """`full` when all elements are one number with the same bits (or all NaN), else `constant` (None: too large)."""
     flat = np.ascontiguousarray(array).reshape(-1)
     made: Value
     if flat.size and type.dtype.kind != "c":

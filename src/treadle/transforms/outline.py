@@ -1,8 +1,8 @@
 """Repeated layers become one function that is called several times, so that later stages see each layer once.
 
-How a repetition is found: every node gets a symbol (op, attributes, types, which inputs are constants); a stretch of the
-node list whose symbols equal those `period` places further on is a row of copies. Which values the copies read is then
-compared exactly: inside wiring must be the same in all of them, outside values become parameters of the function.
+How a repetition is found: every node gets a symbol (op, attributes, types, which inputs are constants). A stretch of
+the node list whose symbols equal those `period` places further on is a row of copies. Which values the copies read is
+then compared exactly: inside wiring must be the same in all of them, outside values become parameters.
 Nodes without inputs (constants) belong to no copy: each function makes its own.
 """
 
@@ -135,7 +135,8 @@ class _Row:
         taken, given = set(), 0
         for place in range(start, start + length):
             node = self.nodes[place]
-            taken |= {v for v in node.inputs if not start <= self.at(v) < start + length and v.node not in self.constants}
+            outside = [v for v in node.inputs if not start <= self.at(v) < start + length]
+            taken |= {v for v in outside if v.node not in self.constants}
             given += sum(self.is_result(o, start, length) for o in node.outputs)
         return len(taken) + given
 
@@ -188,7 +189,8 @@ def _cut(row: _Row, start: int, length: int, period: int, options: Outline) -> _
         alike: dict[tuple[Any, ...], list[int]] = {}
         for s in range(start + phase, start + length - period + 1, period):
             alike.setdefault(row.wiring(s, period), []).append(s)
-        group = _Group(tuple(max(alike.values(), key=len)), period)
+        most: list[int] = max(alike.values(), key=len)
+        group = _Group(tuple(most), period)
         if len(group.starts) >= options.min_copies and (best is None or group.saved > best.saved):
             best = group
     return best
@@ -252,7 +254,7 @@ class _Copies:
     def _callee(self, outside: Sequence[tuple[Value, ...]], results: list[tuple[int, int]]) -> Fn:
         row, first = self.row, self.group.starts[0]
         params = tuple([Value(v[0].type) for v in outside])
-        at = {values: p for values, p in zip(outside, params, strict=True)}
+        at = dict(zip(outside, params, strict=True))
         twin: dict[Value, Value] = {}
         nodes: list[Node] = []
         for j in range(self.group.length):

@@ -1,7 +1,7 @@
 """Runs passes in order. A pass is a frozen dataclass in the file of its name; its fields are its options.
 
-`Pipeline.parse("inline,cse,fold{limit=64},dce").run(module)` gives the module after the passes. A new pass needs no list
-to be edited: file `my_pass.py` with `class MyPass(Pass)`. Each pass is recorded as an event of stage "transforms".
+`Pipeline.parse("inline,cse,fold{limit=64},dce").run(module)` gives the module after the passes. A new pass needs no
+list to be edited: file `my_pass.py` with `class MyPass(Pass)`. Each pass is recorded as an event of stage "transforms".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULT = "inline,algebra,fold,algebra,cse,dce"
 
 
 class Pass:
-    """A step from module to module. It changes nothing in place, and gives back the same object when nothing changed."""
+    """A step from module to module. It changes nothing in place, and gives the same object when nothing changed."""
 
     name: ClassVar[str] = ""
 

@@ -1,0 +1,395 @@
+"""The convenient surface over the strict ops: every function of tensors, under the names that NumPy and PyTorch users know.
+
+Operands are tensors, arrays, lists or Python numbers; `axis=`/`dim=` and `keepdims=`/`keepdim=` are the same arguments;
+negative axes count from the back; None means all axes. Reductions of integers give 64 bits, means of integers float32.
+Element-wise functions are in `elementwise`, changes of shape in `shaping`, matrix products in `products`; all are here too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import Any
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend.elementwise import (  # noqa: F401 (the surface is gathered here)
+    abs,
+    add,
+    arccos,
+    arcsin,
+    arctan,
+    arctan2,
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clamp,
+    clip,
+    conj,
+    cos,
+    cosh,
+    divide,
+    equal,
+    erf,
+    erfinv,
+    exp,
+    expm1,
+    floor,
+    floor_divide,
+    fmod,
+    greater,
+    greater_equal,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    pow,
+    real,
+    reciprocal,
+    relu,
+    remainder,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    stop_gradient,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    truth,
+    where,
+)  # fmt: skip
+from treadle.frontend.lift import (
+    cast,
+    either,
+    floating,
+    integer,
+    is_tensor,
+    lift,
+    literal,
+    many_axes,
+    one_axis,
+)  # fmt: skip
+from treadle.frontend.products import dot, einsum, matmul, outer, tensordot  # noqa: F401
+from treadle.frontend.shaping import (  # noqa: F401
+    broadcast_to,
+    cat,
+    chunk,
+    concatenate,
+    cut,
+    diagonal,
+    expand,
+    expand_dims,
+    flatten,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    permute,
+    repeat_interleave,
+    reshape,
+    roll,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    trace,
+    transpose,
+    tril,
+    triu,
+    unsqueeze,
+)  # fmt: skip
+from treadle.ops import compare, index, reduce
+from treadle.ops.norm import log_softmax as log_softmax_op
+from treadle.ops.norm import softmax as softmax_op
+from treadle.ops.sort import argmax as argmax_op
+from treadle.ops.sort import argmin as argmin_op
+from treadle.ops.sort import argsort as argsort_op
+from treadle.ops.sort import sort as sort_op
+from treadle.ops.sort import sort_with_index, top_k
+
+acos, asin, atan, atan2, sub, mul, div, neg = arccos, arcsin, arctan, arctan2, subtract, multiply, divide, negative
+
+
+# ----------------------------------------------------------------------------------------------------------- reductions
+def _axes(x: Any, axis: Any, dim: Any) -> tuple[int, ...]:
+    return many_axes(either("axis", axis, "dim", dim), x.ndim)
+
+
+def _kept(out: Any, x: Any, axes: tuple[int, ...], keepdims: Any, keepdim: Any) -> Any:
+    """The reduced tensor, with the reduced axes of size 1 if they are to be kept."""
+    if not (keepdims or keepdim):
+        return out
+    return reshape(out, tuple([1 if i in axes else n for i, n in enumerate(x.shape)]))
+
+
+def _summable(x: Any, dtype: Any) -> Any:
+    """x in the type that it is summed in: 64 bits for integers and bools, unless another is asked for."""
+    x = lift(x)
+    if dtype is not None:
+        return cast(x, dtypes.of(dtype))
+    wide = {"b": dtypes.int64, "i": dtypes.int64, "u": dtypes.uint64}.get(x.dtype.kind)
+    return x if wide is None else cast(x, wide)
+
+
+def sum(
+    x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    """The sum over axes, in `dtype` if given. An empty sum is 0."""
+    x = _summable(x, dtype)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.reduce_sum(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def prod(
+    x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    """The product over axes, in `dtype` if given. An empty product is 1."""
+    x = _summable(x, dtype)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.reduce_prod(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The mean over axes; NaN of no elements."""
+    x = floating(x)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.reduce_mean(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def max(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The largest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for no elements."""
+    return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_max, reduce.reduce_or)
+
+
+def min(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The smallest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for no elements."""
+    return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_min, reduce.reduce_and)
+
+
+def _extreme(x: Any, axes: tuple[int, ...], keep: bool, of_numbers: Any, of_bools: Any) -> Any:
+    x = lift(x)
+    return _kept((of_bools if x.dtype is dtypes.bool_ else of_numbers)(x, axes=axes), x, axes, keep, False)
+
+
+amax, amin = max, min
+
+
+def all(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether all elements over axes are true (not zero); true of none."""
+    x = truth(x)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.reduce_and(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def any(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """Whether any element over axes is true (not zero); false of none."""
+    x = truth(x)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.reduce_or(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def var(
+    x: Any,
+    axis: Any = None,
+    keepdims: bool = False,
+    *,
+    correction: float = 0,
+    ddof: float | None = None,
+    unbiased: bool | None = None,
+    dim: Any = None,
+    keepdim: bool = False,
+) -> Any:
+    """The variance over axes: the sum of squared distances from the mean / (count - correction); 0 as in NumPy.
+
+    ddof= is NumPy's name of correction; unbiased=True is correction 1. 16-bit floats are computed in float32.
+    """
+    x = floating(x)
+    axes = _axes(x, axis, dim)
+    wide = cast(x, dtypes.float32) if x.dtype.bits == 16 else x
+    away = wide - mean(wide, axes, True)
+    less_by = ddof if ddof is not None else int(unbiased) if unbiased is not None else correction
+    count = math.prod([x.shape[i] for i in axes])
+    divisor = builtins.max(float(count - less_by), 0.0)
+    out = reduce.reduce_sum(square(away), axes=axes) / (divisor if count else math.nan)
+    return _kept(cast(out, x.dtype), x, axes, keepdims, keepdim)
+
+
+def std(x: Any, axis: Any = None, keepdims: bool = False, **how: Any) -> Any:
+    """The standard deviation over axes: the root of `var`, which has the same arguments."""
+    return sqrt(var(x, axis, keepdims, **how))
+
+
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """log(sum(exp(x))) over axes, without overflow. Raises E0130 for no elements."""
+    x = floating(x)
+    axes = _axes(x, axis, dim)
+    return _kept(reduce.logsumexp(x, axes=axes), x, axes, keepdims, keepdim)
+
+
+def norm(
+    x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False, *, p: Any = None, dim: Any = None, keepdim: bool = False
+) -> Any:
+    """The vector norm of order `ord` (or p) over axes: 2, 1, inf, -inf, 0 (count of non-zeros) or any other number.
+
+    The derivative of the 2-norm at 0 is 0. "fro" is 2. Raises E0103 for another name.
+    """
+    x, ord = floating(x), ord if p is None else p
+    axes = _axes(x, axis, dim)
+    ord = 2 if ord in (None, "fro") else ord
+    if not isinstance(ord, int | float):
+        raise UserError("E0103", f"norm of order {ord!r}", fix="give a number or 'fro'")
+    size = abs(x)
+    if ord in (math.inf, -math.inf):
+        out = (reduce.reduce_max if ord > 0 else reduce.reduce_min)(size, axes=axes)
+    elif ord == 0:
+        out = reduce.reduce_sum(cast(compare.not_equal(size, 0), size.dtype), axes=axes)
+    elif ord == 1:
+        out = reduce.reduce_sum(size, axes=axes)
+    elif ord == 2:
+        total = reduce.reduce_sum(square(size), axes=axes)
+        zero = compare.equal(total, 0)
+        out = where(zero, 0, sqrt(where(zero, 1, total)))
+    else:
+        out = pow(reduce.reduce_sum(pow(size, ord), axes=axes), 1.0 / ord)
+    return _kept(out, x, axes, keepdims, keepdim)
+
+
+def cumsum(x: Any, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Any:
+    """The running sum along an axis, each element included; without an axis over all elements in order."""
+    x, axis = _summable(x, dtype), either("axis", axis, "dim", dim)
+    x, axis = (reshape(x, (math.prod(x.shape),)), 0) if axis is None else (x, axis)
+    return reduce.cumsum(x, axis=one_axis(axis, x.ndim), reverse=False)
+
+
+def softmax(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis (the last unless named), without overflow."""
+    x, axis = floating(x), either("axis", axis, "dim", dim)
+    return softmax_op(x, axis=one_axis(-1 if axis is None else axis, x.ndim))
+
+
+def log_softmax(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """x - logsumexp(x) along an axis (the last unless named)."""
+    x, axis = floating(x), either("axis", axis, "dim", dim)
+    return log_softmax_op(x, axis=one_axis(-1 if axis is None else axis, x.ndim))
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+def _ordered(x: Any) -> Any:
+    """x in a type that the ops of order take: bools as integers."""
+    x = lift(x)
+    return cast(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
+
+
+def _extreme_place(op: Any, x: Any, axis: Any, keep: bool) -> Any:
+    x = _ordered(x)
+    if axis is None:
+        out = op(reshape(x, (math.prod(x.shape),)), axis=0)
+        return reshape(out, (1,) * x.ndim) if keep else out
+    place = one_axis(axis, x.ndim)
+    return _kept(op(x, axis=place), x, (place,), keep, False)
+
+
+def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The index (int32) of the largest element along an axis, or of all elements in order; the first among equals."""
+    return _extreme_place(argmax_op, x, either("axis", axis, "dim", dim), keepdims or keepdim)
+
+
+def argmin(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
+    """The index (int32) of the smallest element along an axis, or of all elements in order; the first among equals."""
+    return _extreme_place(argmin_op, x, either("axis", axis, "dim", dim), keepdims or keepdim)
+
+
+def sort(x: Any, axis: Any = None, descending: bool = False, *, dim: Any = None) -> Any:
+    """The elements in order along an axis (the last unless named); values only, NaN is the greatest; stable."""
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    out = sort_op(_ordered(x), axis=one_axis(-1 if axis is None else axis, x.ndim), descending=descending)
+    return cast(out, x.dtype)
+
+
+def argsort(x: Any, axis: Any = None, descending: bool = False, *, dim: Any = None) -> Any:
+    """The indices (int32) that sort x along an axis (the last unless named); stable."""
+    x, axis = _ordered(x), either("axis", axis, "dim", dim)
+    return argsort_op(x, axis=one_axis(-1 if axis is None else axis, x.ndim), descending=descending)
+
+
+def topk(x: Any, k: int, axis: Any = None, largest: bool = True, *, dim: Any = None) -> tuple[Any, Any]:
+    """The k largest (or smallest) elements along an axis in order, and their indices (int32). Raises E0142 for k > size."""
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    place, count = one_axis(-1 if axis is None else axis, x.ndim), integer(k, "k")
+    if largest:
+        values, places = top_k(moveaxis(_ordered(x), place, -1), k=count)
+        return cast(moveaxis(values, -1, place), x.dtype), moveaxis(places, -1, place)
+    if not 0 <= count <= x.shape[place]:
+        raise UserError("E0142", f"the {k} smallest of {x.shape[place]} elements", fix=f"use a k of 0 to {x.shape[place]}")
+    values, places = sort_with_index(_ordered(x), axis=place, descending=False)
+    return cast(cut(values, place, 0, count), x.dtype), cut(places, place, 0, count)
+
+
+# -------------------------------------------------------------------------------------------------------------- look-up
+def take(x: Any, indices: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """Slices of x at indices along an axis; without one, elements in row order. Negative indices count from the back.
+
+    Raises E0506 for an array of indices out of range; a tensor's indices are clamped.
+    """
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    x, axis = (reshape(x, (math.prod(x.shape),)), 0) if axis is None else (x, axis)
+    place = one_axis(axis, x.ndim)
+    return index.take(x, operand(positions(indices, x.shape[place])), axis=place)
+
+
+def take_along_axis(x: Any, indices: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """result[.., i, ..] = x[.., indices[.., i, ..], ..]; the other sizes are equal. Indices as in `take`."""
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    place = one_axis(-1 if axis is None else axis, x.ndim)
+    return index.take_along_axis(x, operand(positions(indices, x.shape[place])), axis=place)
+
+
+def gather(x: Any, axis: int | None = None, indices: Any = None, *, dim: Any = None, index: Any = None) -> Any:
+    """`take_along_axis` with PyTorch's order of arguments: gather(x, dim, index). index may be smaller than x elsewhere."""
+    x, place = lift(x), one_axis(either("axis", axis, "dim", dim), lift(x).ndim)
+    where_to = lift(either("indices", indices, "index", index))
+    if where_to.ndim != x.ndim:
+        raise UserError("E0140", f"{x.ndim} axes, the index has {where_to.ndim}", fix="give it as many axes")
+    for i, n in enumerate(where_to.shape):
+        if i != place and n < x.shape[i]:
+            x = cut(x, i, 0, n)
+    return take_along_axis(x, where_to, place)
+
+
+def one_hot(indices: Any, num_classes: int, dtype: Any = dtypes.float32) -> Any:
+    """result[..., k] = 1 where indices[...] == k, else 0, for k below num_classes. Indices out of range give zeros."""
+    indices = lift(indices)
+    if not indices.dtype.is_integer:
+        raise UserError("E0138", f"indices are {indices.dtype}", fix="cast them: i.astype(td.int32)")
+    if indices.dtype.kind == "u" or indices.dtype.bits < 32:
+        indices = cast(indices, dtypes.int64 if indices.dtype.bits >= 32 else dtypes.int32)
+    return index.one_hot(indices, depth=integer(num_classes, "num_classes"), dtype=dtypes.of(dtype))

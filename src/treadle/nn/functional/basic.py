@@ -1,0 +1,56 @@
+"""Linear maps, look-ups and dropout."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend.lift import cast, lift
+from treadle.frontend.tensor import Tensor
+from treadle.ops import index as index_ops
+from treadle.ops.compare import greater_equal, less, logical_and, select
+from treadle.ops.matmul import contract
+from treadle.ops.shape import reshape
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """x @ weight.T + bias. x: float[..., n], weight: float[m, n], bias: float[m] -> float[..., m].
+
+    Raises E0547 when the sizes do not fit.
+    """
+    x, weight = lift(x), lift(weight)
+    if x.ndim < 1 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        raise UserError("E0547", f"x is {x.type}, the weight {weight.type}", fix="x's last axis must be weight's second")
+    lead = string.ascii_lowercase[: x.ndim - 1]
+    y: Tensor = contract(x, weight, spec=f"{lead}y,zy->{lead}z")
+    return y if bias is None else y + lift(bias)
+
+
+def embedding(indices: Any, weight: Any) -> Tensor:
+    """Rows of `weight` at `indices`. indices: int[...], weight: float[n, d] -> float[..., d].
+
+    An index that is not in 0..n-1 raises E0548 where its number is known (eager mode); inside a compiled function it
+    gives a row of NaN, so that it cannot pass for a result.
+    """
+    indices, weight = lift(indices), lift(weight)
+    count = weight.shape[0]
+    if not indices.dtype.is_integer:
+        raise UserError("E0548", f"the indices are {indices.type}", fix="cast them to an integer type")
+    if indices.dtype.kind == "u" or indices.dtype.bits < 32:
+        indices = cast(indices, dtypes.int64 if indices.dtype.bits >= 32 else dtypes.int32)
+    rows: Tensor = index_ops.take(weight, indices, axis=0)
+    if tracing.current() is None:
+        numbers = indices.numpy()
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= count):
+            why = f"indices from {numbers.min()} to {numbers.max()} for {count} rows"
+            raise UserError("E0548", why, fix=f"use 0 to {count - 1}")
+        return rows
+    known = logical_and(greater_equal(indices, 0), less(indices, count))
+    column = reshape(known, shape=(*indices.shape, *[1] * (weight.ndim - 1)))
+    safe: Tensor = select(column, rows, np.asarray(np.nan, weight.dtype.np))
+    return safe
