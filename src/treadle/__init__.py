@@ -1,22 +1,62 @@
 """Treadle: deep learning in plain Python, compiled for every device.
 
-`import treadle as td`; `td.jit`, `td.grad`, `td.nn`, `td.optim`, `td.train` are the way in (see the README).
+`import treadle as td`; then `td.jit`, `td.grad`, `td.Tensor`, `td.nn`, `td.optim`, `td.train` (see the README). The parts
+are loaded when first asked for, so that the import itself costs little more than NumPy's.
 """
 
-from treadle.api import (
-    checkpoint,
-    cond,
-    context,
-    custom_gradient,
-    grad,
-    grad_all,
-    jit,
-    scan,
-    stop_gradient,
-    value_and_grad,
-    vjp,
-    while_loop,
-)
-from treadle.base.errors import InternalError, UserError
-from treadle.frontend import tree
-from treadle.frontend.tensor import Tensor
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle import data, ir, nn, ops, optim, train
+    from treadle.api import *
+    from treadle.base.dtypes import *
+    from treadle.base.errors import InternalError, UserError
+    from treadle.frontend import tree
+    from treadle.frontend.create import *
+    from treadle.frontend.functions import *
+    from treadle.frontend.tensor import Tensor
+    from treadle.nn.cell import Cell, Parameter
+
+__version__ = "0.1.0"
+
+_PACKAGES = ("api", "data", "ir", "nn", "ops", "optim", "train")
+_SINGLE = {
+    "Cell": "treadle.nn.cell",
+    "InternalError": "treadle.base.errors",
+    "Parameter": "treadle.nn.cell",
+    "Tensor": "treadle.frontend.tensor",
+    "UserError": "treadle.base.errors",
+    "tree": "treadle.frontend",
+}
+# Whole modules whose `__all__` is public here; an earlier one wins.
+_MODULES = ("treadle.api", "treadle.base.dtypes", "treadle.frontend.create", "treadle.frontend.functions")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted({*_PACKAGES, *_SINGLE, *[n for m in _MODULES for n in _loaded(m).__all__]})
+    if name.startswith("__"):
+        raise AttributeError(name)
+    _loaded("treadle.driver")
+    if name in _PACKAGES:
+        found: Any = _loaded(f"treadle.{name}")
+    elif name in _SINGLE:
+        found = getattr(_loaded(_SINGLE[name]), name)
+    else:
+        home = next((m for m in map(_loaded, _MODULES) if name in m.__all__), None)
+        if home is None:
+            raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+        found = getattr(home, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__getattr__("__all__")]
+
+
+def _loaded(module: str) -> Any:
+    return importlib.import_module(module)

@@ -75,7 +75,7 @@ def test_sample_6_everyday_training(space, mode, capsys):
     labels = rng.integers(0, 10, 64).astype(np.int32)
     images = rng.normal(size=(64, 1, 10, 10)).astype(np.float32) * 0.1
     images[np.arange(64), 0, labels, labels] += 3
-    losses = [space["step"](images[:32], labels[:32]).item() for _ in range(20)]
+    losses = [space["step"](images[:32], labels[:32]).item() for _ in range(60)]
     assert losses[-1] < losses[0] / 2
     space["train_data"] = space["test_data"] = [(images[:32], labels[:32]), (images[32:], labels[32:])]
     exec(SAMPLE_6_TRAINER, space)

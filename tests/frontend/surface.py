@@ -1,4 +1,4 @@
-"""Running a function of tensors in both modes by the interpreter, so that nothing is compiled, and comparing with NumPy."""
+"""Running a function of tensors in both modes by the interpreter (nothing is compiled), and comparing with NumPy."""
 
 from __future__ import annotations
 

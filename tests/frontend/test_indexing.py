@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
-
 from tests.frontend.surface import both, eager, same, traced
+
 from treadle.base.errors import UserError
-from treadle.frontend.tensor import Tensor
+from treadle.frontend import trace as tracing
+from treadle.frontend.tensor import Tensor, make_tensor
+from treadle.ir import interp
+from treadle.ir.node import Fn
+from treadle.transforms.grad import vjp
 
 X = np.arange(60.0).reshape(3, 4, 5)
 ROWS, COLUMNS = np.array([2, 0, -1]), np.array([1, -4, 3])
@@ -14,17 +18,20 @@ MASK = np.array([[True, False, True, False]] * 2 + [[False] * 4])
 
 STATIC = [
     0, -1, (1, 2), (1, 2, 3), (-3, -4, -5), slice(1, 3), slice(None, None, -1), slice(None, None, 2), slice(2, 0, -1),
-    slice(5, 1), slice(-2, None), (slice(None), 1), (Ellipsis, 0), (0, Ellipsis), (Ellipsis,), (), None, (None, 0, None),
+    slice(5, 1), slice(-2, None), (slice(None), 1), (Ellipsis, 0), (0, Ellipsis), (Ellipsis,), (), None,
+    (None, 0, None),
     (slice(None), None, slice(1, 4, 2), Ellipsis, None), (1, slice(None, None, -2), slice(0, 5, 3)),
     (slice(0, 0), 1), (np.int64(2), np.int32(-1)), (slice(None), slice(3, 0, -2), 4),
 ]  # fmt: skip
 ARRAYS = [
     ROWS, GRID, (slice(None), ROWS), (Ellipsis, GRID), (ROWS, COLUMNS), (slice(None), ROWS, COLUMNS),
     (ROWS, slice(None), COLUMNS), (0, slice(None), COLUMNS), (0, ROWS), (ROWS, 0), (ROWS, slice(None), 0),
-    (GRID, ROWS[:2]), (GRID, None, COLUMNS[:2]), (ROWS[:, None], COLUMNS[None]), (slice(None, None, -1), ROWS, slice(1, 5, 2)),
+    (GRID, ROWS[:2]), (GRID, None, COLUMNS[:2]), (ROWS[:, None], COLUMNS[None]),
+    (slice(None, None, -1), ROWS, slice(1, 5, 2)),
     (ROWS, COLUMNS, ROWS), (None, ROWS, 1, COLUMNS), [0, 2], ([0, 1], [1, 2]), (1, [0, 1], slice(None)),
     np.array([], np.int64), (slice(None), np.array([], int)), np.array([[1]]), (np.uint8([1, 2]), np.int8([-1, 0])),
-    MASK, (slice(None), MASK[0]), (0, MASK[0]), (MASK[:, 0], MASK[0, :3].repeat(2)[:4]), np.zeros((3, 4, 5), bool), X > 30,
+    MASK, (slice(None), MASK[0]), (0, MASK[0]), (MASK[:, 0], MASK[0, :3].repeat(2)[:4]), np.zeros((3, 4, 5), bool),
+    X > 30,
     (MASK[:, 0], slice(1, 3)), (Ellipsis, np.array([True, False, True, False, False])),
 ]  # fmt: skip
 
@@ -49,8 +56,11 @@ def writing(index, value, x=X):
 @pytest.mark.parametrize("index", STATIC + ARRAYS, ids=text)
 def test_writing(index):
     part = X[index]
-    wide = np.ones((1, *part.shape) if part.ndim else ())
-    for value in (np.asarray(-100.0 - np.arange(part.size).reshape(part.shape)), np.array(-1.0), wide):
+    # NumPy wants 1-d values for a mask of all axes
+    is_full_mask = getattr(index, "dtype", None) is np.dtype(bool) and index.ndim == X.ndim
+    wide = np.ones((1, *part.shape) if part.ndim and not is_full_mask else part.shape)
+    many = np.asarray(-100.0 - np.arange(part.size).reshape(part.shape))
+    for value in (many, np.array(-1.0), wide):
         wanted = X.copy()
         wanted[index] = value
         same(both(*writing(index, value)), wanted)
@@ -84,15 +94,16 @@ def test_scalar_tensors_are_clamped():
 
 
 INDEX_TENSORS = [
-    (lambda a, b: a, 1), (lambda a, b: (a, b), 2), (lambda a, b: (slice(None), a), 1), (lambda a, b: (a, slice(None), b), 2),
-    (lambda a, b: (0, slice(None), a), 1), (lambda a, b: (a, COLUMNS), 1), (lambda a, b: (slice(1, 3), a, slice(None, None, 2)), 1),
+    lambda a, b: a, lambda a, b: (a, b), lambda a, b: (slice(None), a), lambda a, b: (a, slice(None), b),
+    lambda a, b: (0, slice(None), a), lambda a, b: (a, COLUMNS), lambda a, b: (slice(1, 3), a, slice(None, None, 2)),
 ]  # fmt: skip
+REPEATED = [(np.array([1, 1, 1]), np.array([2, 2, 2])), (np.array([0, 2, 0]), np.array([1, 0, 1]))]
 
 
-@pytest.mark.parametrize("make", [m for m, _ in INDEX_TENSORS], ids=range(len(INDEX_TENSORS)))
+@pytest.mark.parametrize("make", INDEX_TENSORS, ids=range(len(INDEX_TENSORS)))
 def test_index_tensors(make):
     """Repeated places too: the last write counts."""
-    for a, b in ((ROWS, COLUMNS), (np.array([1, 1, 1]), np.array([2, 2, 2])), (np.array([0, 2, 0]), np.array([1, 0, 1]))):
+    for a, b in ((ROWS, COLUMNS), *REPEATED):
         index = make(a, b)
         same(both(lambda x, a, b: x[make(a, b)], X, a.astype(np.int32), b), X[index])
         wanted = X.copy()
@@ -126,12 +137,13 @@ def test_types_written():
         wanted = x.copy()
         wanted[1, [0, 2]] = True
         wanted[0] = 1
-        def write(x):
-            x[1, [0, 2]] = True
-            x[0] = 1
-            return x
+        same(both(_write_ones, x), wanted)
 
-        same(both(write, x), wanted)
+
+def _write_ones(x):
+    x[1, [0, 2]] = True
+    x[0] = 1
+    return x
 
 
 def test_traced_mask():
@@ -219,3 +231,20 @@ def test_empty():
     for index in (slice(None), (slice(None), 1), (slice(None), [0, 2]), np.zeros(0, int), slice(None, None, -1)):
         same(both(lambda x: x[index], x), x[index])  # noqa: B023
         same(both(*writing(index, np.array(1.0), x)), x)
+
+
+@pytest.mark.parametrize("index", [1, (slice(None), slice(2, None, -2)), (ROWS, COLUMNS), MASK, (0, [1, 3])], ids=text)
+def test_derivatives(index):
+    """A cotangent goes to the value at the places written, to x elsewhere."""
+    value = np.ones(X[index].shape)
+    t = tracing.trace(writing(index, value)[0], (Tensor(X), Tensor(value)), {}, make_tensor)
+    d = np.random.default_rng(0).standard_normal(X.shape)
+    of_x, of_value = interp.run(vjp(_first_output(t.fn)), X, value, d)
+    wanted = d.copy()
+    wanted[index] = 0
+    same(of_x, wanted)
+    same(of_value, d[index])
+
+
+def _first_output(fn):
+    return Fn(fn.name, fn.params, fn.nodes, fn.outputs[:1])

@@ -152,6 +152,7 @@ def directional_error(module: Module, arrays: Sequence[Array], rng: np.random.Ge
     """How far the gradient of a module is from a central difference along a random direction, relative to its size.
 
     All float inputs move. Complex numbers are paired without conjugation; the real part of both sides is compared.
+    Where the function itself is NaN or infinite, or nothing can move, there is nothing to compare: 0.
     """
     main = module.main
     moving = [i for i, t in enumerate(main.in_types) if t.dtype.is_inexact]
@@ -166,7 +167,7 @@ def directional_error(module: Module, arrays: Sequence[Array], rng: np.random.Ge
         return sum(float(np.real(np.sum(cotangents[i] * outputs[i]))) for i in inexact)
 
     numeric = (value(step) - value(-step)) / (2 * step)
-    if not sum(d.size for d in direction.values()):
+    if not sum(d.size for d in direction.values()) or not np.isfinite(value(0.0)):
         return 0.0
     grads = interp.run(vjp(module), *arrays, *cotangents.values())
     parts = [float(np.real(np.sum(g * direction[i]))) for g, i in zip(grads, moving, strict=True)]

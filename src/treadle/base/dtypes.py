@@ -74,6 +74,10 @@ ALL = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
     float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
+__all__ = [
+    "bfloat16", "bool_", "complex64", "complex128", "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}
 
 

@@ -2,8 +2,8 @@
 
 Shapes are given as ints or as one tuple: `zeros(2, 3)` or `zeros((2, 3))`. Inside a traced function these build ops.
 
-A `Generator` has a key and a counter, both tensors: each draw folds the counter into the key and adds one to the counter.
-Eager and compiled code so make the same draws, and a checkpoint of the two resumes the stream.
+A `Generator` has a key and a counter, both tensors: each draw folds the counter into the key and adds one to it. Eager
+and compiled code so make the same draws, and a checkpoint of the two resumes the stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
 from treadle.frontend import functions, shaping
 from treadle.frontend.lift import (
-    cast, index_along, integer, ints, is_array, is_number, is_tensor, lift, literal, make_tensor, wrapped
+    cast,
+    index_along,
+    integer,
+    ints,
+    is_array,
+    is_number,
+    is_tensor,
+    lift,
+    literal,
+    make_tensor,
+    wrapped,
 )  # fmt: skip
 from treadle.frontend.tensor import Tensor
 from treadle.ir import build
@@ -26,6 +36,12 @@ from treadle.ops import compare, creation, random
 from treadle.ops.bits import shift_right_logical
 
 KEY_BITS = 64
+
+__all__ = [
+    "Generator", "arange", "bernoulli", "eye", "from_numpy", "full", "full_like", "linspace", "manual_seed", "normal",
+    "ones", "ones_like", "permutation", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "tensor",
+    "uniform", "zeros", "zeros_like",
+]  # fmt: skip
 
 
 def tensor(data: Any, dtype: Any = None) -> Any:
@@ -48,7 +64,8 @@ def from_numpy(array: Any) -> Any:
 
 def _default(number: Any) -> DType:
     """The type of a tensor filled with a Python number or with a number that has a type."""
-    return dtypes.of(number.dtype) if hasattr(number, "dtype") else dtypes.of(type(number))
+    kind: Any = number.dtype if hasattr(number, "dtype") else type(number)
+    return dtypes.of(kind)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
@@ -60,6 +77,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     value = fill_value.item() if is_array(fill_value) else fill_value
     if not is_number(value):
         raise UserError("E0103", f"fill_value {fill_value!r}", fix="give a number or a 0-d tensor")
+    if isinstance(value, complex) and kind.kind == "c":
+        return shaping.broadcast_to(make_tensor(value, kind), sizes)
     if build.active():
         return wrapped(creation.full(value=value, shape=sizes, dtype=kind))
     creation.full.rules["type"](value=value, shape=sizes, dtype=kind)
@@ -117,7 +136,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     if not all(isinstance(x, int | float) for x in numbers) or numbers[2] == 0:
         raise UserError("E0103", f"arange({start}, {stop}, {step})", fix="give Python numbers, and a step other than 0")
     first, end, by = numbers
-    kind = dtypes.of(type(first + end + by)) if dtype is None else dtypes.of(dtype)
+    kind = _default(first + end + by) if dtype is None else dtypes.of(dtype)
     count = max(0, math.ceil((end - first) / by))
     work = dtypes.int64 if all(isinstance(x, int) for x in numbers) else dtypes.float64
     places = lift(_wrapped_index(count, work))
@@ -155,7 +174,7 @@ def _grid(shape: tuple[int, ...], axis: int) -> Any:
     return wrapped(places) if build.active() else lift(places)
 
 
-# --------------------------------------------------------------------------------------------------------------- random
+# ---------------------------------------------------------------------------------------------------------- random
 class Generator:
     """A stream of random numbers. `key` (u32[2]) comes from the seed, `counter` (u32 scalar) counts the draws."""
 
@@ -234,14 +253,15 @@ def randint(
     low, high = (0, low) if high is None else (low, high)
     span = integer(high, "high") - integer(low, "low")
     if not 0 < span <= 2**32:
-        raise UserError("E0126", f"no integers from {low} to below {high}, or too many", fix="give low < high, 2**32 apart at most")
+        why = f"integers from {low} to below {high}"
+        raise UserError("E0126", why, fix="give low < high, 2**32 apart at most")
     bits = cast(random.random_bits(_next(generator), shape=ints((shape,)), dtype=dtypes.uint32), dtypes.uint64)
     scaled = shift_right_logical(bits * literal(np.uint64(span)), literal(np.uint64(32)))
     return cast(cast(scaled, dtypes.int64) + low, dtypes.of(dtype))
 
 
 def bernoulli(p: Any, shape: Any = None, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Any:
-    """1 with probability p, else 0. p: a number, or a tensor with one probability per element (then its shape is used)."""
+    """1 with probability p, else 0. p: a number, or a tensor that broadcasts to `shape` (or gives it)."""
     if is_number(p) and shape is not None:
         drawn = random.random_bernoulli(_next(generator), float(p), shape=ints((shape,)))
         return cast(drawn, dtypes.of(dtype))
@@ -252,7 +272,10 @@ def bernoulli(p: Any, shape: Any = None, dtype: Any = dtypes.float32, generator:
 
 
 def permutation(n: int, generator: Generator | None = None) -> Any:
-    """0 to n - 1 in random order, int64: the order of 32 random bits per element (ties, in expectation n**2 / 2**33, keep theirs)."""
+    """0 to n - 1 in random order, int64.
+
+    Elements are sorted by 32 random bits each; of the expected n**2 / 2**33 equal ones the smaller comes first.
+    """
     bits = random.random_bits(_next(generator), shape=ints((n,)), dtype=dtypes.uint32)
     return cast(functions.argsort(bits), dtypes.int64)
 

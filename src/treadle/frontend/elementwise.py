@@ -1,4 +1,4 @@
-"""Functions of each element as NumPy and PyTorch users know them. Operands: tensors, arrays, Python numbers, in any mix.
+"""Functions of each element as NumPy and PyTorch users know them. Operands: tensors, arrays, Python numbers, mixed.
 
 Functions that need floats take integers and bools too, as float32. Pairs are promoted and broadcast; Python numbers are
 weak: they take the type of the tensor beside them.
@@ -14,15 +14,16 @@ from typing import Any
 
 from treadle.base import dtypes
 from treadle.base.errors import UserError
-from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type
+from treadle.frontend import trace as tracing
+from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type, wrapped
 from treadle.ir.op import Op
-from treadle.ops import activation, bits, compare, complex, elementwise, functions
+from treadle.ops import activation, complex, elementwise, functions
 from treadle.ops.cast import stop_gradient as _stop_gradient
 
 Function = Callable[..., Any]
 
 
-def _floats(op: Op) -> Function:
+def of_floats(op: Op) -> Function:
     """A function of floats."""
 
     @functools.wraps(op, updated=())
@@ -32,17 +33,17 @@ def _floats(op: Op) -> Function:
     return function
 
 
-def _same(op: Op) -> Function:
+def of_any(op: Op) -> Function:
     """A function that keeps the type."""
 
     @functools.wraps(op, updated=())
     def function(x: Any) -> Any:
-        return op(lift(x))
+        return of_numbers(op, x) if all_numbers(x) else op(lift(x))
 
     return function
 
 
-def _whole(op: Op) -> Function:
+def of_inexact(op: Op) -> Function:
     """A rounding function: integers are whole already."""
 
     @functools.wraps(op, updated=())
@@ -53,14 +54,29 @@ def _whole(op: Op) -> Function:
     return function
 
 
-def _pair(op: Op) -> Function:
+def of_pairs(op: Op) -> Function:
     """A function of two operands."""
 
     @functools.wraps(op, updated=())
     def function(x: Any, y: Any) -> Any:
-        return op(*pair(x, y))
+        return of_numbers(op, x, y) if all_numbers(x, y) else op(*pair(x, y))
 
     return function
+
+
+def all_numbers(*operands: Any) -> bool:
+    """Whether all are Python numbers and one of them is an input of the running trace."""
+    return all(map(is_weak, operands)) and any(not is_number(x) for x in operands)
+
+
+def of_numbers(op: Any, *operands: Any) -> Any:
+    """An op on Python numbers of which some are inputs of the trace: in double precision, the result weak like them."""
+    trace = tracing.current()
+    if trace is None:
+        raise UserError("E0202", "an input of a traced function is used after it ended", fix="return it instead")
+    result = op(*[x if is_number(x) else trace.read(x) for x in operands])
+    kinds: dict[str, type] = {"f": float, "c": builtins.complex}
+    return wrapped(result, kinds.get(result.dtype.kind))
 
 
 def pair(*operands: Any) -> tuple[Any, ...]:
@@ -85,27 +101,23 @@ def is_weak(x: Any) -> bool:
     return is_number(x) or weak_type(x) is not None
 
 
-add, subtract, multiply = _pair(elementwise.add), _pair(elementwise.sub), _pair(elementwise.mul)
-divide, floor_divide, remainder = _pair(elementwise.div), _pair(elementwise.floor_div), _pair(elementwise.remainder)
-fmod, maximum, minimum = _pair(elementwise.truncated_remainder), _pair(elementwise.maximum), _pair(elementwise.minimum)
-equal, not_equal, less = _pair(compare.equal), _pair(compare.not_equal), _pair(compare.less)
-less_equal, greater = _pair(compare.less_equal), _pair(compare.greater)
-greater_equal = _pair(compare.greater_equal)
-bitwise_and, bitwise_or, bitwise_xor = _pair(bits.bit_and), _pair(bits.bit_or), _pair(bits.bit_xor)
-bitwise_not, bitwise_left_shift = _same(bits.bit_not), _pair(bits.shift_left)
+add, subtract, multiply = of_pairs(elementwise.add), of_pairs(elementwise.sub), of_pairs(elementwise.mul)
+divide, floor_divide = of_pairs(elementwise.div), of_pairs(elementwise.floor_div)
+remainder, fmod = of_pairs(elementwise.remainder), of_pairs(elementwise.truncated_remainder)
+maximum, minimum = of_pairs(elementwise.maximum), of_pairs(elementwise.minimum)
 
-negative, abs, sign = _same(elementwise.neg), _same(elementwise.abs), _same(elementwise.sign)
-square, conj = _same(elementwise.square), _same(complex.conj)
-floor, ceil, round, trunc = (_whole(f) for f in (elementwise.floor, elementwise.ceil, elementwise.round, elementwise.trunc))
-isfinite, isnan, isinf = _floats(compare.is_finite), _floats(compare.is_nan), _floats(compare.is_inf)
+negative, abs, sign = of_any(elementwise.neg), of_any(elementwise.abs), of_any(elementwise.sign)
+square = of_any(elementwise.square)
+floor, ceil = of_inexact(elementwise.floor), of_inexact(elementwise.ceil)
+round, trunc = of_inexact(elementwise.round), of_inexact(elementwise.trunc)
 
-exp, expm1, log, log1p = (_floats(f) for f in (functions.exp, functions.expm1, functions.log, functions.log1p))
+exp, expm1, log, log1p = (of_floats(f) for f in (functions.exp, functions.expm1, functions.log, functions.log1p))
 sqrt, rsqrt, cbrt, reciprocal = (
-    _floats(f) for f in (functions.sqrt, functions.rsqrt, functions.cbrt, elementwise.reciprocal)
+    of_floats(f) for f in (functions.sqrt, functions.rsqrt, functions.cbrt, elementwise.reciprocal)
 )
-sin, cos, tan, tanh = (_floats(f) for f in (functions.sin, functions.cos, functions.tan, functions.tanh))
+sin, cos, tan, tanh = (of_floats(f) for f in (functions.sin, functions.cos, functions.tan, functions.tanh))
 sigmoid, erf, erfinv, relu = (
-    _floats(f) for f in (functions.sigmoid, functions.erf, functions.erf_inv, activation.relu)
+    of_floats(f) for f in (functions.sigmoid, functions.erf, functions.erf_inv, activation.relu)
 )
 _atan2 = functions.atan2
 
@@ -136,16 +148,13 @@ def arctan(x: Any) -> Any:
 def sinh(x: Any) -> Any:
     """(exp(x) - exp(-x)) / 2, exact to rounding also near 0."""
     x = floating(x)
-    small = functions.expm1(elementwise.abs(x))
-    big = functions.exp(elementwise.abs(x) - math.log(2))
-    both = compare.select(compare.less(small, 1.0), (small + small / (small + 1.0)) / 2, big - 0.25 / big)
-    return elementwise.sign(x) * both
+    return (functions.expm1(x) - functions.expm1(elementwise.neg(x))) / 2
 
 
 def cosh(x: Any) -> Any:
     """(exp(x) + exp(-x)) / 2."""
-    big = functions.exp(elementwise.abs(floating(x)) - math.log(2))
-    return big + 0.25 / big
+    x = floating(x)
+    return (functions.exp(x) + functions.exp(elementwise.neg(x))) / 2
 
 
 def log2(x: Any) -> Any:
@@ -163,50 +172,25 @@ def pow(x: Any, y: Any) -> Any:
 
     Raises E0120 for an integer tensor to a negative whole power.
     """
-    whole = is_number(y) and not isinstance(y, bool) and (isinstance(y, int) or (isinstance(y, float) and y.is_integer()))
-    if whole and builtins.abs(y) <= 64:
+    if all_numbers(x, y):
+        return of_numbers(functions.pow, x, y)
+    is_int = isinstance(y, int) and not isinstance(y, bool)
+    if (is_int or (isinstance(y, float) and is_number(y) and y.is_integer())) and builtins.abs(y) <= 64:
         x = floating(x) if isinstance(y, float) else lift(x)
         return functions.integer_pow(x, exponent=int(y))
     return functions.pow(*pair(x, y))
-
-
-def bitwise_right_shift(x: Any, y: Any) -> Any:
-    """x >> y of each element; signed integers keep their sign. Raises E0106 for floats and bools."""
-    x, y = pair(x, y)
-    kinds = dtypes.promote(*[dtype_of(v) for v in (x, y) if not is_number(v)])
-    return (bits.shift_right_logical if kinds.kind == "u" else bits.shift_right_arithmetic)(x, y)
-
-
-def truth(x: Any) -> Any:
-    """x != 0 of each element, bool."""
-    x = lift(x)
-    return x if x.dtype is dtypes.bool_ else cast(x, dtypes.bool_)
-
-
-def logical_and(x: Any, y: Any) -> Any:
-    """Both are true (not zero), of each element."""
-    return compare.logical_and(truth(x), truth(y))
-
-
-def logical_or(x: Any, y: Any) -> Any:
-    """One or both are true, of each element."""
-    return compare.logical_or(truth(x), truth(y))
-
-
-def logical_xor(x: Any, y: Any) -> Any:
-    """One but not both is true, of each element."""
-    return compare.logical_xor(truth(x), truth(y))
-
-
-def logical_not(x: Any) -> Any:
-    """x is false (zero), of each element."""
-    return compare.logical_not(truth(x))
 
 
 def real(x: Any) -> Any:
     """The real part; a real tensor is its own."""
     x = lift(x)
     return complex.real(x) if x.dtype.kind == "c" else fresh(x)
+
+
+def conj(x: Any) -> Any:
+    """The complex conjugate; a real tensor is its own."""
+    x = lift(x)
+    return complex.conj(x) if x.dtype.kind == "c" else fresh(x)
 
 
 def imag(x: Any) -> Any:
@@ -218,27 +202,3 @@ def stop_gradient(x: Any) -> Any:
     """x itself; its derivative is zero."""
     x = lift(x)
     return _stop_gradient(x) if x.dtype.is_inexact else fresh(x)
-
-
-def where(cond: Any, x: Any = None, y: Any = None) -> Any:
-    """x where cond is true, else y; all three broadcast, x and y are promoted. The branch not chosen has derivative 0.
-
-    Raises E0103 without x and y: the number of true places is no type, use `numpy.nonzero` outside.
-    """
-    if x is None or y is None:
-        raise UserError("E0103", "where takes three arguments", fix="np.nonzero(cond.numpy()) gives positions, outside graphs")
-    if is_number(x) and is_number(y):
-        x, y = (x, lift(y)) if isinstance(y, builtins.complex | float) else (lift(x), y)
-    return compare.select(truth(cond), *pair(x, y))
-
-
-def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """x with elements below min raised to it and those above max lowered to it. Raises E0103 when both are None."""
-    if min is None and max is None:
-        raise UserError("E0103", "clip needs min or max", fix="give one of them")
-    if min is None:
-        return minimum(x, max)
-    return maximum(x, min) if max is None else elementwise.clamp(*pair(min, lift(x), max))
-
-
-clamp = clip

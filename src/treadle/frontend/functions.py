@@ -1,8 +1,8 @@
-"""The convenient surface over the strict ops: every function of tensors, under the names that NumPy and PyTorch users know.
+"""The convenient surface over the strict ops: functions of tensors, under the names that NumPy and PyTorch users know.
 
 Operands are tensors, arrays, lists or Python numbers; `axis=`/`dim=` and `keepdims=`/`keepdim=` are the same arguments;
 negative axes count from the back; None means all axes. Reductions of integers give 64 bits, means of integers float32.
-Element-wise functions are in `elementwise`, changes of shape in `shaping`, matrix products in `products`; all are here too.
+Functions of each element are in `elementwise`, changes of shape in `shaping`, products in `products`, and here too.
 """
 
 from __future__ import annotations
@@ -11,32 +11,21 @@ import builtins
 import math
 from typing import Any
 
-import numpy as np
-
 from treadle.base import dtypes
 from treadle.base.errors import UserError
-from treadle.frontend.elementwise import (  # noqa: F401 (the surface is gathered here)
+from treadle.frontend.elementwise import (
     abs,
     add,
     arccos,
     arcsin,
     arctan,
     arctan2,
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
     cbrt,
     ceil,
-    clamp,
-    clip,
     conj,
     cos,
     cosh,
     divide,
-    equal,
     erf,
     erfinv,
     exp,
@@ -44,27 +33,15 @@ from treadle.frontend.elementwise import (  # noqa: F401 (the surface is gathere
     floor,
     floor_divide,
     fmod,
-    greater,
-    greater_equal,
     imag,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
     log,
     log1p,
     log2,
     log10,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
     maximum,
     minimum,
     multiply,
     negative,
-    not_equal,
     pow,
     real,
     reciprocal,
@@ -83,22 +60,45 @@ from treadle.frontend.elementwise import (  # noqa: F401 (the surface is gathere
     tan,
     tanh,
     trunc,
-    truth,
-    where,
-)  # fmt: skip
-from treadle.frontend.lift import (
+    )  # fmt: skip
+from treadle.frontend.lift import (  # fmt: skip
     cast,
     either,
     floating,
     integer,
-    is_tensor,
     lift,
-    literal,
     many_axes,
     one_axis,
-)  # fmt: skip
-from treadle.frontend.products import dot, einsum, matmul, outer, tensordot  # noqa: F401
-from treadle.frontend.shaping import (  # noqa: F401
+    operand,
+    positions,
+)
+from treadle.frontend.logic import (
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    clamp,
+    clip,
+    equal,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    truth,
+    where,
+)
+from treadle.frontend.products import dot, einsum, matmul, outer, tensordot
+from treadle.frontend.shaping import (
     broadcast_to,
     cat,
     chunk,
@@ -121,7 +121,6 @@ from treadle.frontend.shaping import (  # noqa: F401
     stack,
     swapaxes,
     tile,
-    trace,
     transpose,
     tril,
     triu,
@@ -136,10 +135,26 @@ from treadle.ops.sort import argsort as argsort_op
 from treadle.ops.sort import sort as sort_op
 from treadle.ops.sort import sort_with_index, top_k
 
+__all__ = [
+    "abs", "acos", "add", "all", "amax", "amin", "any", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin",
+    "argsort", "asin", "atan", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "broadcast_to", "cat", "cbrt", "ceil", "chunk", "clamp", "clip",
+    "concatenate", "conj", "cos", "cosh", "cumsum", "diagonal", "div", "divide", "dot", "einsum", "equal", "erf",
+    "erfinv", "exp", "expand", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "gather",
+    "greater", "greater_equal", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p",
+    "log2", "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "mul", "multiply", "neg",
+    "negative", "norm", "not_equal", "one_hot", "outer", "pad", "permute", "pow", "prod", "real", "reciprocal",
+    "relu", "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
+    "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "sub", "subtract",
+    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace", "transpose",
+    "tril", "triu", "trunc", "unsqueeze", "var", "where",
+]  # fmt: skip
+
 acos, asin, atan, atan2, sub, mul, div, neg = arccos, arcsin, arctan, arctan2, subtract, multiply, divide, negative
 
 
-# ----------------------------------------------------------------------------------------------------------- reductions
+# ------------------------------------------------------------------------------------------------------ reductions
 def _axes(x: Any, axis: Any, dim: Any) -> tuple[int, ...]:
     return many_axes(either("axis", axis, "dim", dim), x.ndim)
 
@@ -185,13 +200,18 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, k
     return _kept(reduce.reduce_mean(x, axes=axes), x, axes, keepdims, keepdim)
 
 
+def trace(x: Any) -> Any:
+    """The sum of the main diagonal of the last two axes. Raises E0107 when their sizes differ."""
+    return sum(diagonal(x), -1)
+
+
 def max(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The largest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for no elements."""
+    """The largest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for none."""
     return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_max, reduce.reduce_or)
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The smallest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for no elements."""
+    """The smallest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for none."""
     return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_min, reduce.reduce_and)
 
 
@@ -256,7 +276,14 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = No
 
 
 def norm(
-    x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False, *, p: Any = None, dim: Any = None, keepdim: bool = False
+    x: Any,
+    ord: Any = 2,
+    axis: Any = None,
+    keepdims: bool = False,
+    *,
+    p: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
 ) -> Any:
     """The vector norm of order `ord` (or p) over axes: 2, 1, inf, -inf, 0 (count of non-zeros) or any other number.
 
@@ -302,7 +329,7 @@ def log_softmax(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
     return log_softmax_op(x, axis=one_axis(-1 if axis is None else axis, x.ndim))
 
 
-# ---------------------------------------------------------------------------------------------------------------- order
+# ----------------------------------------------------------------------------------------------------------- order
 def _ordered(x: Any) -> Any:
     """x in a type that the ops of order take: bools as integers."""
     x = lift(x)
@@ -342,19 +369,20 @@ def argsort(x: Any, axis: Any = None, descending: bool = False, *, dim: Any = No
 
 
 def topk(x: Any, k: int, axis: Any = None, largest: bool = True, *, dim: Any = None) -> tuple[Any, Any]:
-    """The k largest (or smallest) elements along an axis in order, and their indices (int32). Raises E0142 for k > size."""
+    """The k largest (or smallest) elements along an axis in order, and their indices (int32). Raises E0142."""
     x, axis = lift(x), either("axis", axis, "dim", dim)
     place, count = one_axis(-1 if axis is None else axis, x.ndim), integer(k, "k")
     if largest:
         values, places = top_k(moveaxis(_ordered(x), place, -1), k=count)
         return cast(moveaxis(values, -1, place), x.dtype), moveaxis(places, -1, place)
     if not 0 <= count <= x.shape[place]:
-        raise UserError("E0142", f"the {k} smallest of {x.shape[place]} elements", fix=f"use a k of 0 to {x.shape[place]}")
+        why = f"the {k} smallest of {x.shape[place]} elements"
+        raise UserError("E0142", why, fix=f"use a k of 0 to {x.shape[place]}")
     values, places = sort_with_index(_ordered(x), axis=place, descending=False)
     return cast(cut(values, place, 0, count), x.dtype), cut(places, place, 0, count)
 
 
-# -------------------------------------------------------------------------------------------------------------- look-up
+# --------------------------------------------------------------------------------------------------------- look-up
 def take(x: Any, indices: Any, axis: Any = None, *, dim: Any = None) -> Any:
     """Slices of x at indices along an axis; without one, elements in row order. Negative indices count from the back.
 
@@ -374,7 +402,7 @@ def take_along_axis(x: Any, indices: Any, axis: Any = None, *, dim: Any = None) 
 
 
 def gather(x: Any, axis: int | None = None, indices: Any = None, *, dim: Any = None, index: Any = None) -> Any:
-    """`take_along_axis` with PyTorch's order of arguments: gather(x, dim, index). index may be smaller than x elsewhere."""
+    """`take_along_axis` with PyTorch's arguments: gather(x, dim, index). index may be smaller than x on other axes."""
     x, place = lift(x), one_axis(either("axis", axis, "dim", dim), lift(x).ndim)
     where_to = lift(either("indices", indices, "index", index))
     if where_to.ndim != x.ndim:

@@ -1,8 +1,8 @@
-"""x[index] and x[index] = v with NumPy's rules: ints, slices of any step, ..., None, tensors and arrays, concrete masks.
+"""x[index] and x[index] = v with NumPy's rules: ints, slices of any step, ..., None, tensors, arrays, concrete masks.
 
 An index is parsed into a `Plan`. Reading takes the `view` of its ints and slices, then looks up its arrays; writing
-changes the view and puts it back. Arrays and Python ints out of range raise E0506; the numbers of tensors may be unknown,
-so a tensor's indices are clamped into range. Where one place is written several times, the last one counts.
+changes the view and puts it back. Arrays and Python ints out of range raise E0506; the numbers of tensors may be
+unknown, so a tensor's indices are clamped into range. Where one place is written several times, the last one counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.lift import (
-    any_tensor, cast, integer, is_array, is_tensor, lift, literal, make_tensor, operand, positions
+    any_tensor,
+    cast,
+    integer,
+    is_array,
+    is_tensor,
+    lift,
+    literal,
+    make_tensor,
+    operand,
+    positions,
 )  # fmt: skip
 from treadle.frontend.shaping import broadcast_to, permute, reshape, window
 from treadle.ops import compare, elementwise, shape
@@ -31,8 +40,8 @@ Ints = tuple[int, ...]
 
 @dataclass
 class Axis:
-    """What an index takes of one axis of x: positions start, start + step, ... (count of them; step may be negative), or
-    the position of a 0-d tensor (`at`). `dropped`: an int, that leaves no axis."""
+    """What an index takes of one axis of x: `count` positions start, start + step, ... (step may be negative), or the
+    position of a 0-d tensor (`at`). `dropped`: a single position, which leaves no axis."""
 
     start: int
     count: int
@@ -43,8 +52,8 @@ class Axis:
 
 @dataclass
 class Plan:
-    """A parsed index. `axes`: one entry per axis of x; `view`: the sizes after ints, slices and new axes; `arrays`: index
-    arrays by axis of the view; `place`: where the axes of the arrays go in the result (None: there are no arrays)."""
+    """A parsed index. `axes`: one entry per axis of x; `view`: the sizes after ints, slices and new axes; `arrays`:
+    index arrays by axis of the view; `place`: where their axes go in the result (None: there are no arrays)."""
 
     axes: list[Axis] = field(default_factory=list)
     view: list[int] = field(default_factory=list)
@@ -81,13 +90,13 @@ def _fit(value: Any, shape: Ints) -> Any:
     return broadcast_to(value, shape)
 
 
-# --------------------------------------------------------------------------------------------------------------- parsing
+# --------------------------------------------------------------------------------------------------------- parsing
 def _is_mask(item: Any) -> bool:
     return (is_tensor(item) or isinstance(item, np.ndarray)) and dtypes.of(item.dtype) is dtypes.bool_ and item.ndim > 0
 
 
 def _parse(sizes: Ints, index: Any) -> Plan:
-    """The plan of an index. Raises E0506 for positions out of range, too many or wrong items, E0507 for a traced mask."""
+    """The plan of an index. Raises E0506 for positions out of range and wrong items, E0507 for a traced mask."""
     items = [_plain(item) for item in (index if isinstance(index, tuple) else (index,))]
     used = sum([_axes_used(item) for item in items])
     if used > len(sizes):
@@ -191,7 +200,7 @@ def _axis(item: Any, size: int) -> Axis | None:
         return Axis(taken.start if len(taken) else 0, len(taken), taken.step if len(taken) > 1 else 1)
     if isinstance(item, int):
         if not -size <= item < size:
-            raise UserError("E0506", f"index {item} on an axis of size {size}", fix=f"use {-size} to {size - 1}" if size else "")
+            raise UserError("E0506", f"index {item} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
         return Axis(item % size, 1, dropped=True)
     if is_tensor(item) and item.ndim == 0:
         if size == 0:
@@ -200,7 +209,7 @@ def _axis(item: Any, size: int) -> Axis | None:
     return None
 
 
-# --------------------------------------------------------------------------------------------------- ints and slices
+# ------------------------------------------------------------------------------------------------- ints and slices
 def _starts(plan: Plan) -> tuple[list[Any], Any]:
     """A start for every axis as operands of one type: 0-d tensors where they are dynamic, else 0; and that type."""
     dynamic = [a.at for a in plan.axes if a.at is not None]
@@ -254,7 +263,8 @@ def _put_back(x: Any, plan: Plan, view: Any) -> Any:
     spans = _spans(plan.axes)
     if all(s == 1 for _, _, s in spans):
         whole = tuple(part.shape) == tuple(row.shape)
-        row = part if whole else dynamic_update_slice(row, part, *[literal(np.asarray(s, np.int32)) for s, _, _ in spans])
+        starts = [literal(np.asarray(start, np.int32)) for start, _, _ in spans]
+        row = part if whole else dynamic_update_slice(row, part, *starts)
     else:
         row = _interleaved(row, part, spans)
     if all(a.at is None for a in plan.axes):
@@ -275,11 +285,12 @@ def _interleaved(row: Any, part: Any, spans: Sequence[tuple[int, int, int]]) -> 
         taken = np.zeros(row.shape[axis], bool)
         taken[first:limit:stride] = True
         column = literal(taken.reshape([-1 if i == axis else 1 for i in range(row.ndim)]))
-        inside = column if inside is None else compare.logical_and(column, inside) if is_tensor(column) else column & inside
+        both = compare.logical_and if is_tensor(column) else np.logical_and
+        inside = column if inside is None else both(column, inside)
     return compare.select(inside, wide, row)
 
 
-# ---------------------------------------------------------------------------------------------------------- index arrays
+# ---------------------------------------------------------------------------------------------------- index arrays
 def _array_shape(plan: Plan) -> Ints:
     """The broadcast shape of the index arrays."""
     return broadcast_shapes(*[tuple(a.shape) for a in plan.arrays.values()])
@@ -356,8 +367,8 @@ def _written(view: Any, plan: Plan, value: Any) -> Any:
 def _last_writers(places: Any, count: int, size: int) -> tuple[Any, Any]:
     """For each of `size` places the last of the `count` entries that names it, and whether one does; both exact.
 
-    Sums cannot take a maximum, so the entry's number is found bit by bit from the top: where entries of a place that are
-    still alive have the bit set, those without it drop out.
+    Sums cannot take a maximum, so the entry's number is found bit by bit from the top: where entries of a place that
+    are still alive have the bit set, those without it drop out.
     """
     order = np.arange(count, dtype=np.int32)
     alive: Any = literal(np.ones(count, np.int32))

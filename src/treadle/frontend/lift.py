@@ -19,8 +19,8 @@ from treadle.frontend import trace as tracing
 from treadle.ir import build
 from treadle.ir.node import Value
 from treadle.ir.types import Literal
-from treadle.ops._types import normal_axes, normal_axis
 from treadle.ops import compare
+from treadle.ops._types import normal_axes, normal_axis
 from treadle.ops.cast import cast as cast_op
 from treadle.ops.creation import constant, iota
 from treadle.ops.shape import concatenate, reshape
@@ -55,7 +55,7 @@ def lift(x: Any) -> Any:
 
 
 def make_tensor(data: Any, dtype: Any = None) -> Any:
-    """A new tensor of a number, an array, a tensor, or a list that may hold tensors; a literal inside a traced function."""
+    """A new tensor of a number, array, tensor, or list that may hold tensors; a literal inside a traced function."""
     target = None if dtype is None else dtypes.of(dtype)
     if is_tensor(data):
         return fresh(data) if target in (None, data.dtype) else cast(data, target)
@@ -105,10 +105,10 @@ def _stacked(data: Sequence[Any], dtype: DType) -> Any:
     return concatenate(*[reshape(p, shape=(1, *p.shape)) for p in parts], axis=0)
 
 
-def wrapped(value: Any) -> Any:
+def wrapped(value: Any, weak: type | None = None) -> Any:
     """An IR value as a tensor of the running trace; itself where functions are built without tensors."""
     trace = tracing.current()
-    return value if trace is None else _tensor_classes[0]._of(value, trace)
+    return value if trace is None else _tensor_classes[0]._of(value, trace, weak)
 
 
 def literal(array: Any) -> Any:
@@ -140,7 +140,7 @@ def floating(x: Any) -> Any:
     return x if x.dtype.is_inexact else cast(x, dtypes.float32)
 
 
-# ------------------------------------------------------------------------------------------------------------ arguments
+# ------------------------------------------------------------------------------------------------------- arguments
 def either(name: str, value: Any, other_name: str, other: Any) -> Any:
     """The value of an argument with two names. Raises E0103 when both are given."""
     if value is not None and other is not None:

@@ -1,7 +1,7 @@
 """Operators and methods of `Tensor`, made of the surface functions.
 
-Operators promote and broadcast as NumPy does, Python numbers being weak. `x += y` and `x[i] = v` change the tensor itself:
-its handle gets a new value of its old type. Everything else gives new tensors.
+Operators promote and broadcast as NumPy does, Python numbers being weak. `x += y` and `x[i] = v` change the tensor
+itself: its handle gets a new value of its old type. Everything else gives new tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.base import dtypes
 from treadle.base.errors import UserError
-from treadle.frontend import elementwise, functions, indexing
+from treadle.frontend import elementwise, functions, indexing, logic
 from treadle.frontend.lift import fresh, is_array, is_number, is_tensor, register_tensor, weak_type
 
 KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
@@ -40,7 +40,7 @@ def _fits(other: Any) -> bool:
 
 
 def _in_place(function: Callable[..., Any]) -> Any:
-    """x op= y: x keeps its type. A Python number that became an input of a traced function is replaced, as numbers are."""
+    """x op= y: x keeps its type. A Python number that is an input of a traced function is replaced, as numbers are."""
 
     def method(self: Any, other: Any) -> Any:
         if not _fits(other):
@@ -66,7 +66,7 @@ class TensorMethods:
         super().__init_subclass__(**rest)
         register_tensor(cls)
 
-    # ---------------------------------------------------------------------------------------------------- operators
+    # --------------------------------------------------------------------------------------------------- operators
     __add__, __radd__, __iadd__ = (f(elementwise.add) for f in (_operator, _reflected, _in_place))
     __sub__, __rsub__, __isub__ = (f(elementwise.subtract) for f in (_operator, _reflected, _in_place))
     __mul__, __rmul__, __imul__ = (f(elementwise.multiply) for f in (_operator, _reflected, _in_place))
@@ -77,24 +77,24 @@ class TensorMethods:
     __mod__, __rmod__, __imod__ = (f(elementwise.remainder) for f in (_operator, _reflected, _in_place))
     __pow__, __rpow__, __ipow__ = (f(elementwise.pow) for f in (_operator, _reflected, _in_place))
     __matmul__, __rmatmul__, __imatmul__ = (f(functions.matmul) for f in (_operator, _reflected, _in_place))
-    __and__, __rand__, __iand__ = (f(elementwise.bitwise_and) for f in (_operator, _reflected, _in_place))
-    __or__, __ror__, __ior__ = (f(elementwise.bitwise_or) for f in (_operator, _reflected, _in_place))
-    __xor__, __rxor__, __ixor__ = (f(elementwise.bitwise_xor) for f in (_operator, _reflected, _in_place))
+    __and__, __rand__, __iand__ = (f(logic.bitwise_and) for f in (_operator, _reflected, _in_place))
+    __or__, __ror__, __ior__ = (f(logic.bitwise_or) for f in (_operator, _reflected, _in_place))
+    __xor__, __rxor__, __ixor__ = (f(logic.bitwise_xor) for f in (_operator, _reflected, _in_place))
     __lshift__, __rlshift__, __ilshift__ = (
-        f(elementwise.bitwise_left_shift) for f in (_operator, _reflected, _in_place)
+        f(logic.bitwise_left_shift) for f in (_operator, _reflected, _in_place)
     )
     __rshift__, __rrshift__, __irshift__ = (
-        f(elementwise.bitwise_right_shift) for f in (_operator, _reflected, _in_place)
+        f(logic.bitwise_right_shift) for f in (_operator, _reflected, _in_place)
     )
-    __lt__, __le__ = _operator(elementwise.less), _operator(elementwise.less_equal)
-    __gt__, __ge__ = _operator(elementwise.greater), _operator(elementwise.greater_equal)
+    __lt__, __le__ = _operator(logic.less), _operator(logic.less_equal)
+    __gt__, __ge__ = _operator(logic.greater), _operator(logic.greater_equal)
 
     def __eq__(self, other: Any) -> Any:
         """Elementwise, bool; with None or anything that is no number, array or tensor: False."""
-        return elementwise.equal(self, other) if _fits(other) else False
+        return logic.equal(self, other) if _fits(other) else False
 
     def __ne__(self, other: Any) -> Any:
-        return elementwise.not_equal(self, other) if _fits(other) else True
+        return logic.not_equal(self, other) if _fits(other) else True
 
     def __neg__(self) -> Any:
         return elementwise.negative(self)
@@ -106,12 +106,12 @@ class TensorMethods:
         return elementwise.abs(self)
 
     def __invert__(self) -> Any:
-        return elementwise.bitwise_not(self)
+        return logic.bitwise_not(self)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    # ------------------------------------------------------------------------------------------------------ indexing
+    # ---------------------------------------------------------------------------------------------------- indexing
     def __getitem__(self, index: Any) -> Any:
         return indexing.get(self, index)
 
@@ -125,7 +125,7 @@ class TensorMethods:
             raise UserError("E0107", "a 0-d tensor has no axis to go along", fix="use .item()")
         return iter([self[i] for i in range(self.shape[0])])
 
-    # -------------------------------------------------------------------------------------------------------- shapes
+    # ------------------------------------------------------------------------------------------------------ shapes
     @property
     def T(self) -> Any:
         """The axes in opposite order."""
@@ -185,23 +185,22 @@ class TensorMethods:
         """Whether each element is not zero."""
         return self.to(dtypes.bool_)
 
-    # ---------------------------------------------------------- functions whose first argument is the tensor, as methods
-    sum, prod, mean, max = functions.sum, functions.prod, functions.mean, functions.max
-    min, amax, amin, all = functions.min, functions.amax, functions.amin, functions.all
-    any, var, std, logsumexp = functions.any, functions.var, functions.std, functions.logsumexp
-    norm, cumsum, argmax, argmin = functions.norm, functions.cumsum, functions.argmax, functions.argmin
-    sort, argsort, topk = functions.sort, functions.argsort, functions.topk
-    reshape, flatten, squeeze, unsqueeze = functions.reshape, functions.flatten, functions.squeeze, functions.unsqueeze
-    expand_dims, transpose, permute, swapaxes = functions.expand_dims, functions.transpose, functions.permute, functions.swapaxes
-    moveaxis, broadcast_to, expand = functions.moveaxis, functions.broadcast_to, functions.expand
-    split, chunk, tile, repeat_interleave = functions.split, functions.chunk, functions.tile, functions.repeat_interleave
+    # ------------------------------------------------- functions whose first argument is the tensor, as methods
+    sum, prod, mean, max, min = functions.sum, functions.prod, functions.mean, functions.max, functions.min
+    amax, amin, all, any, var = functions.amax, functions.amin, functions.all, functions.any, functions.var
+    std, logsumexp, norm, cumsum = functions.std, functions.logsumexp, functions.norm, functions.cumsum
+    argmax, argmin, sort, argsort = functions.argmax, functions.argmin, functions.sort, functions.argsort
+    topk, reshape, flatten, squeeze = functions.topk, functions.reshape, functions.flatten, functions.squeeze
+    unsqueeze, expand_dims, transpose = functions.unsqueeze, functions.expand_dims, functions.transpose
+    permute, swapaxes, moveaxis = functions.permute, functions.swapaxes, functions.moveaxis
+    broadcast_to, expand, split = functions.broadcast_to, functions.expand, functions.split
+    chunk, tile, repeat_interleave = functions.chunk, functions.tile, functions.repeat_interleave
     flip, roll, tril, triu = functions.flip, functions.roll, functions.tril, functions.triu
     diagonal, trace, take, gather = functions.diagonal, functions.trace, functions.take, functions.gather
-    take_along_axis = functions.take_along_axis
-    matmul, dot, outer, softmax = functions.matmul, functions.dot, functions.outer, functions.softmax
-    log_softmax, clip, clamp, maximum = functions.log_softmax, functions.clip, functions.clamp, functions.maximum
-    minimum, pow = functions.minimum, functions.pow
-    exp, expm1, log, log1p = functions.exp, functions.expm1, functions.log, functions.log1p
+    take_along_axis, matmul, dot = functions.take_along_axis, functions.matmul, functions.dot
+    outer, softmax, log_softmax = functions.outer, functions.softmax, functions.log_softmax
+    clip, clamp, maximum, minimum = functions.clip, functions.clamp, functions.maximum, functions.minimum
+    pow, exp, expm1, log, log1p = functions.pow, functions.exp, functions.expm1, functions.log, functions.log1p
     log2, log10, sqrt, rsqrt = functions.log2, functions.log10, functions.sqrt, functions.rsqrt
     square, reciprocal, sin, cos = functions.square, functions.reciprocal, functions.sin, functions.cos
     tan, sinh, cosh, arcsin = functions.tan, functions.sinh, functions.cosh, functions.arcsin
@@ -209,8 +208,8 @@ class TensorMethods:
     relu, erf, erfinv, abs = functions.relu, functions.erf, functions.erfinv, functions.abs
     sign, floor, ceil, round = functions.sign, functions.floor, functions.ceil, functions.round
     trunc, isfinite, isnan, isinf = functions.trunc, functions.isfinite, functions.isnan, functions.isinf
-    real, imag, conj, add = functions.real, functions.imag, functions.conj, functions.add
-    sub, mul, div, neg = functions.sub, functions.mul, functions.div, functions.neg
-    equal, logical_and, logical_or, logical_xor = functions.equal, functions.logical_and, functions.logical_or, functions.logical_xor
+    real, imag, conj, add, sub = functions.real, functions.imag, functions.conj, functions.add, functions.sub
+    mul, div, neg, equal = functions.mul, functions.div, functions.neg, functions.equal
+    logical_and, logical_or, logical_xor = functions.logical_and, functions.logical_or, functions.logical_xor
     logical_not, remainder, floor_divide = functions.logical_not, functions.remainder, functions.floor_divide
     view = functions.reshape  # there are no views: another shape is another tensor

@@ -1,4 +1,4 @@
-"""Products that sum: matmul with NumPy's rules, dot, outer, tensordot, and einsum by contractions of two operands at a time."""
+"""Products that sum: matmul with NumPy's rules, dot, outer, tensordot, and einsum, two operands at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Term = tuple[Any, str]  # a tensor and one letter for each of its axes
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """x @ y: matrices in the last two axes, leading axes broadcast; a vector is a row on the left, a column on the right.
+    """x @ y: matrices in the last two axes, leading axes broadcast; a vector is a row (left) or a column (right).
 
     x: [..., m, k], y: [..., k, n] -> [..., m, n]. Raises E0114 for 0-d operands or when the k's differ.
     """
@@ -82,9 +82,10 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     if not isinstance(axes, tuple | list):
         count = integer(axes, "the number of axes")
         axes = (list(range(x.ndim - count, x.ndim)), list(range(count)))
-    of_x, of_y = ([one_axis(a, t.ndim) for a in ints((named,), "an axis")] for named, t in zip(axes, (x, y), strict=True))
+    of_x = [one_axis(a, x.ndim) for a in ints((axes[0],), "an axis")]
+    of_y = [one_axis(a, y.ndim) for a in ints((axes[1],), "an axis")]
     if len(of_x) != len(of_y):
-        raise UserError("E0103", f"axes {axes} name {len(of_x)} axes of x, {len(of_y)} of y", fix="name as many of both")
+        raise UserError("E0103", f"axes {axes}: {len(of_x)} of x, {len(of_y)} of y", fix="name as many of both")
     letters = list(ascii_letters[: x.ndim + y.ndim])
     in_x, in_y = letters[: x.ndim], letters[x.ndim :]
     for a, b in zip(of_x, of_y, strict=True):
@@ -93,7 +94,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     return einsum(f"{''.join(in_x)},{''.join(in_y)}->{''.join(out)}", x, y)
 
 
-# --------------------------------------------------------------------------------------------------------------- einsum
+# ---------------------------------------------------------------------------------------------------------- einsum
 def einsum(spec: str, *operands: Any) -> Any:
     """The product of the operands summed over the letters that the result lacks, as `numpy.einsum`.
 
@@ -136,7 +137,8 @@ def _parse(spec: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     if not arrow:
         return inputs, lead + "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
     if len(set(plain[-1])) < len(plain[-1]) or not set(plain[-1]) <= set(letters):
-        raise UserError("E0136", f"the result of spec {spec!r} repeats or invents a letter", fix="name letters of the operands once")
+        why = f"the result of spec {spec!r} repeats or invents a letter"
+        raise UserError("E0136", why, fix="name letters of the operands, each once")
     return inputs, out.replace("...", lead)
 
 

@@ -1,4 +1,4 @@
-"""Functions that move elements without computing: other shapes, orders, joins and cuts. All give new tensors, never views.
+"""Functions that move elements without computing: other shapes, orders, joins, cuts. All give new tensors, never views.
 
 `axis=` and `dim=` are the same argument; negative axes count from the back.
 """
@@ -80,7 +80,7 @@ def permute(x: Any, *axes: Any) -> Any:
 
 
 def transpose(x: Any, *axes: Any) -> Any:
-    """transpose(x): axes in opposite order. transpose(x, (2, 0, 1)): permuted. transpose(x, 0, 1): two axes exchanged."""
+    """transpose(x): axes in opposite order; transpose(x, (2, 0, 1)): permuted; transpose(x, 0, 1): these exchanged."""
     x = lift(x)
     if not axes or axes == (None,):
         return permute(x, tuple(range(x.ndim))[::-1])
@@ -129,7 +129,7 @@ def expand(x: Any, *sizes: Any) -> Any:
     return broadcast_to(x, kept)
 
 
-# ------------------------------------------------------------------------------------------------------- joins and cuts
+# -------------------------------------------------------------------------------------------------- joins and cuts
 def concatenate(xs: Sequence[Any], axis: Any = None, *, dim: Any = None) -> Any:
     """Tensors joined along an axis (0 unless named), after promotion. Raises E0132 when the other sizes differ."""
     axis = either("axis", axis, "dim", dim)
@@ -193,7 +193,8 @@ def split(x: Any, sections: Any, axis: Any = None, *, dim: Any = None) -> tuple[
         count = integer(sections, "the number of sections")
         sizes = (size // count,) * count if count > 0 and size % count == 0 else ()
     if sum(sizes) != size or any(n < 0 for n in sizes) or (not sizes and not isinstance(sections, tuple | list)):
-        raise UserError("E0112", f"an axis of size {size} split into {sections}", fix="give a divisor, or sizes that add up to it")
+        why = f"an axis of size {size} split into {sections}"
+        raise UserError("E0112", why, fix="give a divisor, or sizes that add up to it")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return tuple([cut(x, place, end - n, end) for end, n in zip(ends, sizes, strict=True)])
 
@@ -254,7 +255,7 @@ def pad(x: Any, pad_width: Any, value: Any = 0, mode: str = "constant") -> Any:
     """
     x = lift(x)
     if mode != "constant":
-        raise UserError("E0103", f"pad mode {mode!r}", fix='"constant" is the only mode; build others with concatenate and flip')
+        raise UserError("E0103", f"pad mode {mode!r}", fix='"constant" is the only one; build others with concatenate')
     widths = pad_width if isinstance(pad_width, tuple | list) else (pad_width, pad_width)
     pairs = [widths] * x.ndim if not any(isinstance(w, tuple | list) for w in widths) else list(widths)
     if len(pairs) == 1:
@@ -266,7 +267,7 @@ def pad(x: Any, pad_width: Any, value: Any = 0, mode: str = "constant") -> Any:
     return ops.pad(x, fill, low=low, high=high, interior=(0,) * x.ndim)
 
 
-# ------------------------------------------------------------------------------------------------------------ triangles
+# ------------------------------------------------------------------------------------------------------- triangles
 def _triangle(x: Any, diagonal: int, lower: bool) -> Any:
     if x.ndim < 2:
         raise UserError("E0107", f"a triangle of {x.ndim} axes", fix="give a matrix, or a batch of them")
@@ -300,8 +301,3 @@ def diagonal(x: Any, axis1: int = -2, axis2: int = -1) -> Any:
     ends = (*lead, n * n)
     return ops.slice_(flat, starts=(0,) * len(ends), limits=ends, strides=(*[1] * len(lead), n + 1))
 
-
-def trace(x: Any) -> Any:
-    """The sum of the main diagonal of the last two axes."""
-    inner = diagonal(x)
-    return reduce.reduce_sum(inner, axes=(inner.ndim - 1,))

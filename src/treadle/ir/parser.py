@@ -203,7 +203,9 @@ class _Parser:
             return self.literal()
         if self.accept("complex"):
             self.expect("(")
-            real, _, imaginary = float(self.number()), self.expect(","), float(self.number())
+            real = float(self.number())
+            self.expect(",")
+            imaginary = float(self.number())
             self.expect(")")
             return complex(real, imaginary)
         if self.tokens[self.at + 1][1] == "[":

@@ -23,10 +23,11 @@ from treadle.ops.compare import logical_not
 class MultiheadAttention(Cell):
     """Attention of num_heads heads between projections of query, key and value: (output, probabilities or None).
 
-    query: float[L, N, E], key and value: float[S, N, E] ([N, L, E] with batch_first) -> float[L, N, E]. attn_mask: bool
-    [L, S] or [N * heads, L, S], true where a place is hidden, or floats that are added; key_padding_mask: bool[N, S], true
-    for padding; is_causal: place i sees the places 0 to i only. Probabilities float[N, L, S] (means over the heads) come
-    with need_weights. Parameters as PyTorch's. Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0559.
+    query: float[L, N, E], key and value: float[S, N, E] ([N, L, E] with batch_first) -> float[L, N, E].
+    attn_mask: bool[L, S] or [N * heads, L, S], true where a place is hidden, or floats that are added;
+    key_padding_mask: bool[N, S], true for padding; is_causal: place i sees the places 0 to i only. Probabilities
+    float[N, L, S] (means over the heads) come with need_weights. Parameters as PyTorch's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0559.
     """
 
     def __init__(
@@ -114,8 +115,8 @@ def sum_of(masks: tuple[Any, ...]) -> Any:
 class TransformerEncoderLayer(Cell):
     """Self-attention, then two linear maps with an activation between, each with a residual and a layer norm.
 
-    float[L, N, E] ([N, L, E] with batch_first) -> the same. norm_first: normalise before each part, not after. Parameters
-    as PyTorch's. Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0559.
+    float[L, N, E] ([N, L, E] with batch_first) -> the same. norm_first: normalise before each part, not after.
+    Parameters as PyTorch's. Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0559.
     """
 
     def __init__(

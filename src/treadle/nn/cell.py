@@ -14,24 +14,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from treadle.api import context
+from treadle.api.jit import graph_call
 from treadle.base import where
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
-from treadle.base.flags import flags
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import clock
 from treadle.ir.node import attr_key
-
-
-class _Hooks:
-    """`graph_call(cell, args, kwargs)` runs a whole cell as one program, in graph mode. The library installs it."""
-
-    def __init__(self) -> None:
-        self.graph_call: Callable[[Cell, tuple[Any, ...], dict[str, Any]], Any] | None = None
-
-
-hooks = _Hooks()
 
 
 class _Active(threading.local):
@@ -96,8 +87,8 @@ class Cell:
         trace = tracing.current()
         if trace is not None:
             trace.touched[id(self)] = self
-        elif flags.mode == "graph" and hooks.graph_call is not None:
-            return hooks.graph_call(self, args, kwargs)
+        elif context.is_graph():
+            return graph_call(self, "call", self, args, kwargs)
         forward = getattr(self, "forward", None) or getattr(self, "construct", None)
         if forward is None:
             raise UserError("E0520", f"{type(self).__name__} has no forward", fix="define forward(self, ...)")
@@ -134,7 +125,7 @@ class Cell:
             value.name = value.name or name
         elif isinstance(value, Tensor) and value._trace is None:
             value = value.copy()
-        if not _same(old, value) or name not in self.__dict__:
+        if not _same(old, value) or not (name in self.__dict__ or name == "training"):
             clock.tick()
         object.__setattr__(self, name, value)
 
@@ -150,7 +141,7 @@ class Cell:
 
     def settings(self) -> tuple[Any, ...]:
         """What a program that calls this cell depends on beside numbers: plain attributes, and which parts it has."""
-        items = [(k, _setting(v)) for k, v in self.__dict__.items() if k not in _BOOK]
+        items = [(k, _setting(v)) for k, v in self.__dict__.items() if k not in _BOOK and k != "training"]
         return (("training", self.training), *items)
 
     # ------------------------------------------------------------------------------------------------ parts

@@ -63,7 +63,7 @@ class CellList(Cell):
 
 
 class Sequential(Cell):
-    """Cells (or functions of one tensor) applied one after the other. Sequential(a, b) or Sequential({"name": a, ...})."""
+    """Cells (or functions of one tensor) one after the other. Sequential(a, b) or Sequential({"name": a, ...})."""
 
     def __init__(self, *parts: Any) -> None:
         named = parts[0] if len(parts) == 1 and isinstance(parts[0], Mapping) else dict(enumerate(parts))

@@ -12,9 +12,9 @@ from treadle.nn.cell import Cell, Parameter
 
 
 class Linear(Cell):
-    """x @ weight.T + bias. float[..., in_features] -> float[..., out_features]; weight: float[out, in], bias: float[out].
+    """x @ weight.T + bias: float[..., in_features] -> float[..., out_features].
 
-    Both begin even in +-1 / sqrt(in_features).
+    weight: float[out, in], bias: float[out]; both begin even in +-1 / sqrt(in_features).
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
@@ -31,9 +31,10 @@ class Linear(Cell):
 
 
 class Embedding(Cell):
-    """Rows of `weight` at integer indices. int[...] -> float[..., embedding_dim]; weight: float[num, dim], standard normal.
+    """Rows of `weight` at integer indices: int[...] -> float[..., embedding_dim].
 
-    Indices out of range raise E0548 in eager mode and give rows of NaN in compiled functions.
+    weight: float[num_embeddings, embedding_dim], standard normal at first. Indices out of range raise
+    E0548 in eager mode and give rows of NaN in compiled functions.
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, dtype: Any = None) -> None:

@@ -51,9 +51,8 @@ class _BatchNorm(Cell):
         return F.batch_norm(x, mean, var, self.weight, self.bias, training, self.momentum, self.eps)
 
     def extra_repr(self) -> str:
-        tracks = self.running_mean is not None
-        affine = self.weight is not None
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={affine}, track_running_stats={tracks}"
+        text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"
+        return f"{text}, track_running_stats={self.running_mean is not None}"
 
 
 class BatchNorm1d(_BatchNorm):

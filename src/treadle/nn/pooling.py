@@ -57,7 +57,7 @@ class AvgPool2d(_AvgPool):
 
 
 class AdaptiveAvgPool2d(Cell):
-    """The mean of windows of equal size, so that the result is [..., *output_size]; its sizes must divide the input's."""
+    """The mean of windows of equal size: the result is [..., *output_size], whose sizes must divide the input's."""
 
     def __init__(self, output_size: Sizes) -> None:
         self.output_size = output_size

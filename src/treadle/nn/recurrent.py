@@ -24,7 +24,7 @@ State = tuple[Any, ...]
 
 
 class _Gates(Cell):
-    """Weights of one direction of one layer: weight_ih [G, I], weight_hh [G, H], bias_ih, bias_hh [G]; G = gates * H."""
+    """Weights of a direction of a layer: weight_ih [G, I], weight_hh [G, H], bias_ih, bias_hh [G]; G = gates * H."""
 
     gates = 0
     states = 1

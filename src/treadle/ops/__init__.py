@@ -101,6 +101,7 @@ from treadle.ops.index import index_add, index_sum, one_hot, scatter_add_along, 
 from treadle.ops.loss import cross_entropy, cross_entropy_fwd, cross_entropy_grad
 from treadle.ops.matmul import contract, matmul
 from treadle.ops.norm import (
+    exp_shift,
     layer_norm,
     layer_norm_fwd,
     layer_norm_grad,

@@ -25,7 +25,8 @@ from treadle.ops.compare import greater_equal, select
 from treadle.ops.creation import full, iota
 from treadle.ops.functions import exp
 from treadle.ops.matmul import contract
-from treadle.ops.reduce import reduce_max, reduce_sum, wide, wide_array, widen
+from treadle.ops.norm import exp_shift
+from treadle.ops.reduce import reduce_sum, wide, wide_array, widen
 from treadle.ops.shape import LETTERS, reshape
 
 
@@ -43,12 +44,10 @@ def attention_fwd(q: Value, k: Value, v: Value, *mask: Value, scale: float, caus
 
 
 @op(onnx="expand")
-def attention_grad(
-    q: Value, k: Value, v: Value, y: Value, p: Value, d: Value, *mask: Value, scale: float, causal: bool
-) -> Any:
-    """The gradients of `attention` for q, k, v (and the mask), from its result y and the probabilities p.
+def attention_grad(q: Value, k: Value, v: Value, p: Value, d: Value, *mask: Value, scale: float, causal: bool) -> Any:
+    """The gradients of `attention` for q, k, v (and the mask), from the probabilities p.
 
-    Raises as `attention`, and E0158 for y, p or d of other types than `attention_fwd` gives.
+    Raises as `attention`, and E0158 for p or d of other types than `attention_fwd` gives.
     """
 
 
@@ -87,10 +86,10 @@ def _(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, scale: flo
 
 @attention_grad.type
 def _(q: TensorType, k: TensorType, v: TensorType, *rest: TensorType, scale: float, causal: bool) -> Any:
-    (y, p, d), mask = rest[:3], rest[3:]
+    (p, d), mask = rest[:2], rest[2:]
     scores, out = _scores(q, k, v, mask), q.with_shape((*q.shape[:-1], v.shape[-1]))
-    if p != scores or y != out or d != out:
-        raise UserError("E0158", f"y, p, d are {y}, {p}, {d}", fix=f"pass y and d as {out}, p as {scores}")
+    if p != scores or d != out:
+        raise UserError("E0158", f"p is {p}, d is {d}", fix=f"pass p as {scores}, d as {out}")
     return q, k, v, *mask
 
 
@@ -117,7 +116,7 @@ def _axes(operands: str, results: str) -> Any:
 
 attention.axes(_axes("qkv", "y"))
 attention_fwd.axes(_axes("qkv", "yp"))
-attention_grad.axes(_axes("qkvypy", "qkv"))
+attention_grad.axes(_axes("qkvpy", "qkv"))
 
 
 # The meaning.
@@ -172,7 +171,7 @@ def _(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool) ->
     if s.shape[-1] == 0:
         return full(value=math.nan, shape=(*q.shape[:-1], v.shape[-1]), dtype=q.dtype), cast(s, dtype=q.dtype)
     last = (s.ndim - 1,)
-    e = exp(s - widen(reduce_max(s, axes=last), s, last))
+    e = exp(s - widen(exp_shift(s, axes=last), s, last))
     p = cast(e / widen(reduce_sum(e, axes=last), e, last), dtype=q.dtype)
     return contract(p, v, spec=_spec("ls,se->le", lead)), p
 
@@ -185,23 +184,21 @@ def _(q: Value, k: Value, v: Value, *mask: Value, **attrs: Any) -> Any:
 
 @attention.grad
 def _(*args: Any, **attrs: Any) -> Any:
-    (q, k, v, *mask), y, (p,), d = args[:-3], args[-3], args[-2], args[-1]
-    return attention_grad(q, k, v, y, p, d, *mask, **attrs)
+    (q, k, v, *mask), (p,), d = args[:-3], args[-2], args[-1]
+    return attention_grad(q, k, v, p, d, *mask, **attrs)
 
 
 @attention_grad.expand
-def _(
-    q: Value, k: Value, v: Value, y: Value, p: Value, d: Value, *mask: Value, scale: float, causal: bool
-) -> Any:
-    """ds = p * (d v^T - sum(d * y)): the sum over L x E elements stands for the one of p * dp over L x S."""
+def _(q: Value, k: Value, v: Value, p: Value, d: Value, *mask: Value, scale: float, causal: bool) -> Any:
+    """Scaling dq and dk costs less than scaling the gradient of the scores, which has more elements."""
     lead, last = q.ndim - 2, (q.ndim - 1,)
     dv = contract(p, d, spec=_spec("ls,le->se", lead))
     dp = wide(contract(d, v, spec=_spec("le,se->ls", lead)))
-    share = reduce_sum(wide(d) * wide(y), axes=last)
-    ds = wide(p) * (dp - widen(share, dp, last))
-    scaled = cast(ds * scale, dtype=q.dtype)
-    dq = contract(scaled, k, spec=_spec("ls,sd->ld", lead))
-    dk = contract(scaled, q, spec=_spec("ls,ld->sd", lead))
+    shares = wide(p)
+    ds = shares * (dp - widen(reduce_sum(shares * dp, axes=last), dp, last))
+    narrow = cast(ds, dtype=q.dtype)
+    dq = contract(narrow, k, spec=_spec("ls,sd->ld", lead)) * scale
+    dk = contract(narrow, q, spec=_spec("ls,ld->sd", lead)) * scale
     return dq, dk, dv, *[cast(_shrunk(ds, m), dtype=m.dtype) for m in mask]
 
 
@@ -246,7 +243,7 @@ def _(s: Samples) -> Iterator[Sample]:
 def _(s: Samples) -> Iterator[Sample]:
     def one(make: Any, q: Any, k: Any, v: Any, mask: Any, **more: Any) -> Sample:
         y, p = make[(*q[:-1], v[-1])], s.uniform(make[(*q[:-1], k[-2])], 0.1, 0.4)
-        return s(make[q], make[k], make[v], y, p, y, *[make[m] for m in mask], **_attrs(), **more)
+        return s(make[q], make[k], make[v], p, y, *[make[m] for m in mask], **_attrs(), **more)
 
     for shapes in _SHAPES:
         yield one(f64, *shapes)

@@ -14,12 +14,13 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops.cast import cast
-from treadle.ops.compare import equal, greater_equal, less, logical_and, select
+from treadle.ops.compare import equal, greater_equal, is_inf, less, logical_and, select
 from treadle.ops.creation import full, iota
-from treadle.ops.functions import exp
+from treadle.ops.functions import exp, log
 from treadle.ops.index import take_along_axis
-from treadle.ops.reduce import logsumexp, wide, wide_dtype, widen
-from treadle.ops.shape import LETTERS, reshape
+from treadle.ops.norm import exp_shift
+from treadle.ops.reduce import reduce_sum, wide, wide_dtype, widen
+from treadle.ops.shape import LETTERS, reshape, zeros_like
 
 
 @op(onnx="expand")
@@ -34,15 +35,21 @@ def cross_entropy(logits: Value, labels: Value, *, ignore_index: int | None) -> 
 
 @op(onnx="expand")
 def cross_entropy_fwd(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
-    """`cross_entropy` that also gives log(sum(exp(logits))), for the gradient. Raises as it."""
+    """`cross_entropy` that also gives shift = max(logits) and total = sum(exp(logits - shift)), for the gradient.
+
+    In one program with the gradient, the two share exp(logits - shift). shift counts as a constant (see `exp_shift`).
+    Raises as `cross_entropy`.
+    """
 
 
 @op(onnx="expand")
-def cross_entropy_grad(logits: Value, labels: Value, total: Value, d: Value, *, ignore_index: int | None) -> Any:
-    """(softmax(logits) - one_hot(label)) * d: the gradient of `cross_entropy` for the logits.
+def cross_entropy_grad(
+    logits: Value, labels: Value, shift: Value, total: Value, d: Value, *, ignore_index: int | None
+) -> Any:
+    """(exp(logits - shift) / total - one_hot(label)) * d: the gradient of `cross_entropy` for the logits.
 
-    total: log(sum(exp(logits))). A label that is ignored gives 0, another outside 0 to C - 1 NaN. Raises as
-    `cross_entropy`, and E0162 for total or d of another type than the loss.
+    A label that is ignored gives 0, another outside 0 to C - 1 NaN. Raises as `cross_entropy`, and E0162 for shift,
+    total or d of another type than the loss.
     """
 
 
@@ -64,14 +71,15 @@ def _(logits: TensorType, labels: TensorType, *, ignore_index: int | None) -> Te
 
 @cross_entropy_fwd.type
 def _(logits: TensorType, labels: TensorType, *, ignore_index: int | None) -> Any:
-    return (_loss_type(logits, labels),) * 2
+    return (_loss_type(logits, labels),) * 3
 
 
 @cross_entropy_grad.type
-def _(logits: TensorType, labels: TensorType, total: TensorType, d: TensorType, *, ignore_index: int | None) -> Any:
+def _(logits: TensorType, labels: TensorType, *given: TensorType, ignore_index: int | None) -> Any:
     wanted = _loss_type(logits, labels)
-    if total != wanted or d != wanted:
-        raise UserError("E0162", f"total and d are {total} and {d}", fix=f"give both the type {wanted}")
+    if given != (wanted,) * 3:
+        why = f"shift, total and d are {', '.join(map(str, given))}"
+        raise UserError("E0162", why, fix=f"give all the type {wanted}")
     return logits
 
 
@@ -87,21 +95,22 @@ def _axes(operands: int, results: int) -> Any:
 
 
 cross_entropy.axes(_axes(1, 1))
-cross_entropy_fwd.axes(_axes(1, 2))
-cross_entropy_grad.axes(_axes(3, 0))
+cross_entropy_fwd.axes(_axes(1, 3))
+cross_entropy_grad.axes(_axes(4, 0))
 
 
-def _reference(logits: Any, labels: Any, ignore_index: int | None) -> tuple[Any, Any]:
+def _reference(logits: Any, labels: Any, ignore_index: int | None) -> tuple[Any, Any, Any]:
     x, classes = logits.astype(np.float64), logits.shape[-1]
-    top = x.max(-1, keepdims=True)
-    total = (np.log(np.exp(x - top).sum(-1, keepdims=True)) + top)[..., 0]
+    shift = x.max(-1)
+    shift = np.where(np.isinf(shift), 0, shift)
+    total = np.exp(x - shift[..., None]).sum(-1)
     y = labels.astype(np.int64)
     good = (y >= 0) & (y < classes)
     chosen = np.take_along_axis(x, np.where(good, y, 0)[..., None], -1)[..., 0]
-    loss = np.where(good, total - chosen, np.nan)
+    loss = np.where(good, np.log(total) + shift - chosen, np.nan)
     loss = loss if ignore_index is None else np.where(y == ignore_index, 0.0, loss)
     kind = np.float32 if logits.dtype.itemsize == 2 else logits.dtype
-    return loss.astype(kind), total.astype(kind)
+    return loss.astype(kind), shift.astype(kind), total.astype(kind)
 
 
 @cross_entropy.ref
@@ -140,16 +149,18 @@ def _(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
 @cross_entropy_fwd.expand
 def _(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
     x, labels, last = wide(logits), _signed(labels), logits.ndim - 1
-    total = logsumexp(x, axes=(last,))
+    largest = exp_shift(x, axes=(last,))
+    shift = select(is_inf(largest), zeros_like(largest), largest)
+    total = reduce_sum(exp(x - widen(shift, x, (last,))), axes=(last,))
     place = reshape(labels, shape=(*labels.shape, 1))
     chosen = reshape(take_along_axis(x, place, axis=last), shape=labels.shape)
-    return _judged(total - chosen, labels, logits.shape[-1], ignore_index), total
+    return _judged(log(total) + (shift - chosen), labels, logits.shape[-1], ignore_index), shift, total
 
 
 @cross_entropy.saved
 def _(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
-    loss, total = cross_entropy_fwd(logits, labels, ignore_index=ignore_index)
-    return (loss,), (total,)
+    loss, shift, total = cross_entropy_fwd(logits, labels, ignore_index=ignore_index)
+    return (loss,), (shift, total)
 
 
 @cross_entropy.grad
@@ -158,28 +169,29 @@ def _(logits: Value, labels: Value, loss: Value, saved: Any, d: Value, *, ignore
 
 
 @cross_entropy_grad.expand
-def _(logits: Value, labels: Value, total: Value, d: Value, *, ignore_index: int | None) -> Any:
+def _(logits: Value, labels: Value, shift: Value, total: Value, d: Value, *, ignore_index: int | None) -> Any:
     x, labels, last = wide(logits), _signed(labels), (logits.ndim - 1,)
     weight = widen(_judged(d, labels, logits.shape[-1], ignore_index), x, last)
     classes = iota(shape=x.shape, axis=last[0], dtype=labels.dtype)
-    share = exp(x - widen(total, x, last))
+    share = exp(x - widen(shift, x, last)) / widen(total, x, last)
     hit = select(equal(classes, widen(labels, x, last)), share - 1.0, share)
     return cast(hit * weight, dtype=logits.dtype)
 
 
-def _loss_samples(more: int) -> Any:
+def _loss_samples(more: int, gradient: bool = True) -> Any:
     """Samples with so many tensors of the loss's type after the labels."""
 
     def make(s: Samples) -> Iterator[Sample]:
         for shape, labels in (((3, 4), i32), ((2, 3, 2), i64), ((4,), i32), ((2, 1), i32), ((0, 3), i32)):
             lead, classes = shape[:-1], shape[-1]
-            yield s(f64[shape], s.ints(labels[lead], 0, classes), *[f64[lead]] * more, ignore_index=None)
-        yield s(f64[4, 3], np.array([0, 2, -100, 1]), *[f64[4]] * more, ignore_index=-100)
+            chosen = s.ints(labels[lead], 0, classes)
+            yield s(f64[shape], chosen, *[f64[lead]] * more, ignore_index=None, gradient=gradient)
+        yield s(f64[4, 3], np.array([0, 2, -100, 1]), *[f64[4]] * more, ignore_index=-100, gradient=gradient)
         yield s(f64[4, 3], np.array([0, 3, -1, 2]), *[f64[4]] * more, ignore_index=None, gradient=False)
         yield s(f64[3, 3], np.array([0, 3, 2], np.uint8), *[f64[3]] * more, ignore_index=2, gradient=False)
-        yield s(f64[2, 300], np.array([0, 44], np.uint8), *[f64[2]] * more, ignore_index=None)
+        yield s(f64[2, 300], np.array([0, 44], np.uint8), *[f64[2]] * more, ignore_index=None, gradient=gradient)
         for kind in (f32, bf16, f16):
-            yield s(kind[2, 3], np.array([2, 0]), *[f32[2]] * more, ignore_index=None)
+            yield s(kind[2, 3], np.array([2, 0]), *[f32[2]] * more, ignore_index=None, gradient=gradient)
         yield s(f64[2, 3], f64[2], *[f64[2]] * more, ignore_index=None, bad="E0160")
         yield s(f64[2, 3], i32[3], *[f64[2]] * more, ignore_index=None, bad="E0161")
         yield s(i32[2, 3], i32[2], *[f64[2]] * more, ignore_index=None, bad="E0106")
@@ -190,5 +202,5 @@ def _loss_samples(more: int) -> Any:
 
 
 cross_entropy.samples(_loss_samples(0))
-cross_entropy_fwd.samples(_loss_samples(0))
-cross_entropy_grad.samples(_loss_samples(2))
+cross_entropy_fwd.samples(_loss_samples(0, gradient=False))  # the derivative of total leaves out that of shift
+cross_entropy_grad.samples(_loss_samples(3))

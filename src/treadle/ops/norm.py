@@ -20,7 +20,17 @@ from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_float
 from treadle.ops.cast import cast
 from treadle.ops.functions import exp, log, rsqrt
-from treadle.ops.reduce import broadcast_to, reduce_max, reduce_sum, wide, wide_dtype, widen
+from treadle.ops.reduce import (
+    broadcast_to,
+    keep_axes_whole,
+    onnx_reduce,
+    reduce_sum,
+    reduced,
+    wide,
+    wide_array,
+    wide_dtype,
+    widen,
+)
 from treadle.ops.shape import LETTERS
 
 Ints = tuple[int, ...]
@@ -55,10 +65,48 @@ def _axis_samples(count: int) -> Any:
     return make
 
 
+def _shift_type(x: TensorType, *, axes: Ints) -> TensorType:
+    return reduced(same_float(x), axes=axes)
+
+
+@op(type=_shift_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceMax"))
+def exp_shift(x: Value, *, axes: Ints) -> Any:
+    """What to subtract from x before exp(x): the largest element over `axes`, -inf of none, any number beside a NaN.
+
+    Only for formulas whose result does not depend on it (softmax), so its gradient is taken as 0. Unlike `reduce_max`
+    it leaves NaN to those formulas, so XLA's CPU back end may use its library. Raises E0106 for integers, E0107.
+    """
+
+
+@exp_shift.ref
+def _(x: Any, *, axes: Ints) -> Any:
+    return np.max(wide_array(x), axis=axes, initial=-np.inf).astype(x.dtype)
+
+
+@exp_shift.hlo
+def _(b: Any, x: Any, *, axes: Ints) -> Any:
+    return b.reduce("maximum", x, b.types[0], axes, init=-math.inf)
+
+
+@exp_shift.grad
+def _(x: Value, out: Value, d: Value, *, axes: Ints) -> tuple[None]:
+    return (None,)
+
+
+@exp_shift.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for t, axes in ((f64[2, 3], (0,)), (f64[2, 3, 4], (0, 2)), (f64[()], ()), (f64[2, 1], (1,)), (f64[0, 3], (0,))):
+        yield s(t, axes=axes, gradient=False)
+    for t in (f32[2, 3], bf16[2, 3], f16[2, 3]):
+        yield s(t, axes=(1,), gradient=False)
+    yield s(f64[2, 3], axes=(1, 0), bad="E0107")
+    yield s(i32[2, 3], axes=(1,), bad="E0106")
+
+
 def _shifted(x: Value, axis: int) -> Value:
     """x - max(x), in the type that sums are kept in."""
     y = wide(x)
-    return y - widen(reduce_max(y, axes=(axis,)), y, (axis,))
+    return y - widen(exp_shift(y, axes=(axis,)), y, (axis,))
 
 
 @op(type=_along, axes=_one_axis_whole, samples=_axis_samples(1))

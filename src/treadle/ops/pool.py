@@ -22,7 +22,7 @@ from treadle.base.errors import UserError
 from treadle.ir.interp import expansion
 from treadle.ir.node import Value
 from treadle.ir.op import No
-from treadle.ir.types import TensorType, bf16, c64, f16, f32, f64, i32
+from treadle.ir.types import Literal, TensorType, bf16, c64, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._pooling import (
     WINDOWS,
@@ -44,8 +44,9 @@ from treadle.ops._types import same_float, same_real
 from treadle.ops._windows import Ints, Pairs, letters, offsets, opposite, padded, strided
 from treadle.ops.cast import cast
 from treadle.ops.compare import equal, greater_equal, logical_and, logical_not, select
-from treadle.ops.creation import full
+from treadle.ops.creation import constant, full
 from treadle.ops.elementwise import maximum
+from treadle.ops.reduce import broadcast_to
 
 
 @op()
@@ -120,7 +121,19 @@ def _lowest(dtype: DType) -> Any:
 
 def _first_maximum(x: Any, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The position of the first maximum (or first NaN) in each window, counted row by row."""
-    return np.argmax(np.stack(list(positions(x, window, stride, padding, -np.inf))), axis=0)
+    stack = np.stack(list(positions(x, window, stride, padding, -np.inf)))
+    start = _first_element(x.shape[x.ndim - len(window) :], window, stride, padding)
+    return np.where(np.all(stack == -np.inf, axis=0), start, np.argmax(stack, axis=0))
+
+
+def _first_element(size: Ints, window: Ints, stride: Ints, padding: Pairs) -> Any:
+    """The position of the first element that is no padding in each window, int32."""
+    out = pooled(size, window, stride, padding)
+    at = np.zeros(out, np.int32)
+    for axis, (w, s, (low, _)) in enumerate(zip(window, stride, padding)):
+        skipped = np.maximum(low - s * np.arange(out[axis]), 0)
+        at = at * w + skipped.reshape([-1 if i == axis else 1 for i in range(len(out))])
+    return at.astype(np.int32)
 
 
 @max_pool.ref
@@ -160,7 +173,10 @@ def _first(x: Value, window: Ints, stride: Ints, padding: Pairs) -> Any:
         wins = _later(best, part)
         best = select(wins, part, best)
         first = select(wins, full(value=k, shape=best.shape, dtype=int32), first)
-    return first
+    if not any(p for pair in padding for p in pair):
+        return first
+    start = constant(value=Literal(_first_element(x.shape[-len(window) :], window, stride, padding)))
+    return select(equal(best, -math.inf), broadcast_to(start, shape=first.shape), first)
 
 
 @max_pool.expand
@@ -174,11 +190,9 @@ def _(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
 
 @max_pool_take.expand
 def _(x: Value, d: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
-    parts, given = parts_of(x, window, stride, padding, -math.inf), parts_of(d, window, stride, padding, 0)
-    best, taken = parts[0], given[0]
-    for part, each in zip(parts[1:], given[1:]):
-        wins = _later(best, part)
-        best, taken = select(wins, part, best), select(wins, each, taken)
+    first, (taken, *rest) = _first(x, window, stride, padding), parts_of(d, window, stride, padding, 0)
+    for k, part in enumerate(rest, 1):
+        taken = select(equal(first, k), part, taken)
     return taken
 
 
@@ -275,6 +289,7 @@ def _(s: Samples) -> Iterator[Sample]:
         out = pooled(size, attrs["window"], attrs["stride"], attrs["padding"])
         yield s(_distinct(s, (2, 1, *size)), f64[2, 1, *out], **attrs)
     yield s(np.array([1.0, 1.0, 0.0, 2.0, 2.0, np.nan, 4.0]), f64[5], **plain_pool(1, (3,)), gradient=False)
+    yield s(np.full(3, -np.inf), f64[4], **plain_pool(1, (3,), padding=((2, 1),)), gradient=False)
     yield s(f64[0, 2, 4], f64[0, 2, 3], **plain_pool(1, (2,)))
     yield s(f32[2, 4], f32[2, 3], **plain_pool(1, (2,)), gradient=False)
     yield s(bf16[2, 4], bf16[2, 3], **plain_pool(1, (2,)), gradient=False)

@@ -191,8 +191,7 @@ def fold_in(key: Value, data: Value) -> Any:
     """A key made of a key and a number, one for each number. key: u32[2], data: u32[...] -> u32[..., 2].
 
     data may be a Python int or of another integer type, taken modulo 2**32. Many numbers in one call compile faster
-    than many calls. Raises E0124 for another key, E0123 for
-    data that is not whole.
+    than many calls. Raises E0124 for another key, E0123 for data that is not whole.
     """
 
 

@@ -61,20 +61,20 @@ class Optimizer:
         name = type(self).__name__
         if tracing.current() is not None:
             raise UserError("E0532", f"{name} is made inside a compiled function", fix="make it before, outside")
-        given = list(params)
+        given: list[Any] = list(params)
         if not given:
             raise UserError("E0530", f"{name} got no parameters", fix="pass net.parameters()")
-        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        groups: list[dict[str, Any]] = given if isinstance(given[0], dict) else [{"params": given}]
         self.groups: list[Group] = []
         for group in groups:
-            own: dict[str, Any] = {k: v for k, v in group.items() if k not in ("params", "lr")}  # type: ignore[union-attr]
+            own: dict[str, Any] = {k: v for k, v in group.items() if k not in ("params", "lr")}
             if unknown := own.keys() - options.keys():
                 why = f"{name} has no option {', '.join(sorted(unknown))}"
                 raise UserError("E0531", why, fix=f"use {', '.join(options)}")
             merged = {**options, **own}
-            rate = group.get("lr", lr)  # type: ignore[union-attr]
+            rate = group.get("lr", lr)
             self.check(lr=rate, **merged)
-            self.groups.append(Group(group["params"], rate, merged))  # type: ignore[index]
+            self.groups.append(Group(group["params"], rate, merged))
         self.params = [p for g in self.groups for p in g.params]
         if len({id(p) for p in self.params}) < len(self.params):
             raise UserError("E0530", f"{name} got one parameter twice", fix="pass each parameter once")

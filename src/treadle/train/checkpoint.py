@@ -1,7 +1,7 @@
 """Checkpoints: a folder with safetensors files and `manifest.json`, which holds a SHA-256 of each tensor's bytes.
 
-Data files are named by their content and the manifest is replaced last, in one step: whenever a save is cut off, the folder
-holds the old checkpoint or the new one. Loading verifies every byte before anything is changed.
+Data files are named by their content and the manifest is replaced last, in one step: whenever a save is cut off, the
+folder holds the old checkpoint or the new one. Loading verifies every byte before anything is changed.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ def save(
     if optimizer is not None:
         parts["optimizer"] = optimizer.state_dict()
     body: dict[str, Any] = {"format": FORMAT, "step": int(step), "extra": dict(extra or {}), "parts": {}}
-    body["rng"] = default_generator().state_dict()
+    body["rng"] = {"key": default_generator.key.tolist(), "counter": default_generator.counter.item()}
     try:
         _to_json(body)
     except (TypeError, ValueError) as error:
-        raise UserError("E0606", f"extra cannot be written as JSON: {error}", fix="use numbers, texts, lists, dicts") from None
+        why = f"extra cannot be written as JSON: {error}"
+        raise UserError("E0606", why, fix="use numbers, texts, lists and dicts") from None
     for name, tensors in parts.items():
         body["parts"][name] = _write_part(folder, name, tensors)
     text = _to_json({"sha256": hashlib.sha256(_to_json(body).encode()).hexdigest(), **body})
@@ -97,7 +98,8 @@ def load(
         if target is not None:
             target.load_state_dict(checkpoint.parts[name])
     if restore_rng and checkpoint.rng is not None:
-        default_generator().load_state_dict(checkpoint.rng)
+        default_generator.key.assign(np.array(checkpoint.rng["key"], np.uint32))
+        default_generator.counter.assign(np.array(checkpoint.rng["counter"], np.uint32))
     return checkpoint
 
 
@@ -112,15 +114,15 @@ def read(path: str | Path) -> Checkpoint:
 # ------------------------------------------------------------------------------------------------------------ writing
 def _write_part(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Write one safetensors file; the part's entry in the manifest."""
-    from safetensors import serialize
+    from safetensors.numpy import save as serialize
 
     arrays = {k: np.ascontiguousarray(t.numpy()).reshape(t.shape) for k, t in tensors.items()}
     for k, a in arrays.items():
         if dtypes.of(a.dtype) not in _NAMES.values():
             why = f"{name} {k} is {a.dtype.name}, which the file format lacks"
             raise UserError("E0606", why, fix="save its real and imaginary parts")
-    facts = {k: {"dtype": dtypes.of(a.dtype).name, "shape": list(a.shape), "sha256": _hash(a)} for k, a in arrays.items()}
-    data = serialize({k: {"dtype": a.dtype.name, "shape": a.shape, "data": a.tobytes()} for k, a in arrays.items()})
+    facts = {k: {"dtype": a.dtype.name, "shape": list(a.shape), "sha256": _hash(a)} for k, a in arrays.items()}
+    data = serialize(arrays)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     file = f"{name}-{digest[:16]}.safetensors"
     _replace(folder / file, data)
@@ -177,13 +179,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_part(file: Path, facts: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    from safetensors import SafetensorError, deserialize
+    import safetensors
 
+    parse: Any = safetensors.deserialize
     if not file.is_file():
         raise _damaged(file, "the file is missing")
     try:
-        entries = dict(deserialize(file.read_bytes()))
-    except SafetensorError as error:
+        entries = dict(parse(file.read_bytes()))
+    except safetensors.SafetensorError as error:
         raise _damaged(file, str(error)) from None
     if entries.keys() != facts.keys():
         raise _damaged(file, f"its tensors are not those of the manifest: {sorted(entries.keys() ^ facts.keys())[:5]}")
@@ -192,7 +195,8 @@ def _read_part(file: Path, facts: dict[str, Any]) -> dict[str, np.ndarray[Any, A
         entry = entries[name]
         dtype = _NAMES.get(entry["dtype"])
         if dtype is None or dtype.name != fact["dtype"] or list(entry["shape"]) != fact["shape"]:
-            raise _damaged(file, f"{name} is {entry['dtype']}{list(entry['shape'])}, not {fact['dtype']}{fact['shape']}")
+            found = f"{entry['dtype']}{list(entry['shape'])}"
+            raise _damaged(file, f"{name} is {found}, not {fact['dtype']}{fact['shape']}")
         if hashlib.sha256(entry["data"]).hexdigest() != fact["sha256"]:
             raise _damaged(file, f"the bytes of {name} are not those that were saved")
         arrays[name] = np.frombuffer(bytes(entry["data"]), dtype.np).reshape(fact["shape"])
@@ -206,7 +210,8 @@ def _compare(path: str | Path, part: str, own: Mapping[str, Tensor], found: Mapp
     types = {k: f"{dtypes.of(a.dtype)}[{','.join(map(str, a.shape))}]" for k, a in found.items()}
     wrong = [f"{k} is {t.type} here, not in the checkpoint" for k, t in own.items() if k not in types]
     wrong += [f"{k} is {t} in the checkpoint, not here" for k, t in types.items() if k not in own]
-    wrong += [f"{k} is {t.type} here, {types[k]} in the checkpoint" for k, t in own.items() if types.get(k, str(t.type)) != str(t.type)]
+    both = [(k, str(t.type), types[k]) for k, t in own.items() if k in types]
+    wrong += [f"{k} is {here} here, {there} in the checkpoint" for k, here, there in both if here != there]
     if wrong:
         more = f"\n  and {len(wrong) - 10} more" if len(wrong) > 10 else ""
         why = f"{path} is of another {part}:\n  " + "\n  ".join(wrong[:10]) + more

@@ -1,4 +1,4 @@
-"""Metrics that are updated batch by batch: `update(prediction, target)` takes arrays or tensors, `compute()` gives a float."""
+"""Metrics, batch by batch: `update(prediction, target)` takes arrays or tensors, `compute()` gives a float."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mean:
 
 
 class Metric:
-    """Base: the mean over samples of `score(prediction, target)`, which gives one number per sample. `name` labels it."""
+    """Base: the mean over samples of `score(prediction, target)`, one number per sample. `name` labels it."""
 
     name = "metric"
 
@@ -63,7 +63,7 @@ def _fit(prediction: Any, target: Any, name: str) -> None:
 
 
 class Accuracy(Metric):
-    """The share of samples whose largest score (axis 1) is at the target; of one score per sample: score > 0 is class 1.
+    """The share of samples whose largest score (axis 1) is at the target; of a single score: above 0 is class 1.
 
     Prediction: float[N, C, ...], target: int[N, ...]; or both [N]. Raises E0560 when they do not fit.
     """

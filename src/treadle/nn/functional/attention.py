@@ -36,8 +36,9 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(query key^T * scale + mask) value. query: float[..., L, D], key: float[..., S, D], value: float[..., S, E].
+    """softmax(query key^T * scale + mask) value -> float[..., L, E].
 
+    query: float[..., L, D], key: float[..., S, D], value: float[..., S, E].
     attn_mask: bool[..., L, S], true where a place may be seen, or floats that are added. is_causal: place i sees the
     places 0 to i only. scale None: 1 / sqrt(D). Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0557 for a mask
     together with is_causal.

@@ -10,11 +10,13 @@ import numpy as np
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
+from treadle.frontend.create import default_generator
 from treadle.frontend.lift import cast, lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops import index as index_ops
 from treadle.ops.compare import greater_equal, less, logical_and, select
 from treadle.ops.matmul import contract
+from treadle.ops.random import random_bernoulli
 from treadle.ops.shape import reshape
 
 
@@ -25,7 +27,8 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
     """
     x, weight = lift(x), lift(weight)
     if x.ndim < 1 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise UserError("E0547", f"x is {x.type}, the weight {weight.type}", fix="x's last axis must be weight's second")
+        why = f"x is {x.type}, the weight {weight.type}"
+        raise UserError("E0547", why, fix="give x the last axis that the weight has as its second")
     lead = string.ascii_lowercase[: x.ndim - 1]
     y: Tensor = contract(x, weight, spec=f"{lead}y,zy->{lead}z")
     return y if bias is None else y + lift(bias)
@@ -54,3 +57,20 @@ def embedding(indices: Any, weight: Any) -> Tensor:
     column = reshape(known, shape=(*indices.shape, *[1] * (weight.ndim - 1)))
     safe: Tensor = select(column, rows, np.asarray(np.nan, weight.dtype.np))
     return safe
+
+
+def dropout(x: Any, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element 0 with chance p, else divided by 1 - p; x itself unless training.
+
+    One draw of the default generator, the same in eager and compiled functions. Source: Srivastava et al. 2014.
+    Raises E0554 for p outside 0..1.
+    """
+    x = lift(x)
+    if not 0 <= p <= 1:
+        raise UserError("E0554", f"the chance p is {p}", fix="give a number from 0 to 1")
+    if not training or p == 0:
+        return x  # type: ignore[no-any-return]
+    keep = random_bernoulli(default_generator.next_key(), 1.0 - p, shape=tuple(x.shape))
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    y: Tensor = select(keep, x * scale, np.zeros((), x.dtype.np))
+    return y

@@ -29,7 +29,8 @@ def _reduced(loss: Any, reduction: str) -> Tensor:
 def _pair(x: Any, target: Any, name: str) -> tuple[Tensor, Tensor]:
     x, target = lift(x), lift(target)
     if x.shape != target.shape:
-        raise UserError("E0555", f"{name}: the input is {x.type}, the target {target.type}", fix="make the shapes equal")
+        why = f"{name}: the input is {x.type}, the target {target.type}"
+        raise UserError("E0555", why, fix="make the shapes equal")
     return x, cast(target, x.dtype) if x.dtype.is_float else target
 
 
@@ -72,7 +73,7 @@ def binary_cross_entropy_with_logits(
 
 
 def _classes_last(x: Tensor, target: Tensor, name: str) -> Tensor:
-    """x with its class axis (1, or 0 of a single sample) moved to the end. Raises E0555 when the target does not fit."""
+    """x with its class axis (1, or 0 of a single sample) at the end. Raises E0555 when the target does not fit."""
     axis = min(1, x.ndim - 1)
     if x.ndim == 0 or (*x.shape[:axis], *x.shape[axis + 1 :]) != target.shape:
         fix = "give x as [N, C, ...] and the target as [N, ...], class indices"

@@ -58,7 +58,8 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     """
     x = lift(x)
     if x.ndim < 2 or num_groups < 1 or x.shape[1] % num_groups:
-        raise UserError("E0545", f"{num_groups} groups of the channels of {x.type}", fix="use groups that divide axis 1")
+        why = f"{num_groups} groups of the channels of {x.type}"
+        raise UserError("E0545", why, fix="use groups that divide axis 1")
     grouped = reshape(x, shape=(x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1)))
     y: Tensor = reshape(layer_norm(grouped, grouped.shape[2:], eps=eps), shape=x.shape)
     spatial = (1,) * (x.ndim - 2)

@@ -11,9 +11,9 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.frontend.lift import lift
 from treadle.frontend.tensor import Tensor
-from treadle.ops import avg_pool as avg_ops
-from treadle.ops import conv as conv_ops
-from treadle.ops import pool as pool_ops
+from treadle.ops.avg_pool import avg_pool
+from treadle.ops.conv import conv
+from treadle.ops.pool import max_pool
 from treadle.ops.reduce import reduce_mean
 from treadle.ops.shape import reshape
 
@@ -48,8 +48,8 @@ def _batched(x: Tensor, rank: int, what: str) -> tuple[Tensor, bool]:
     if x.ndim == rank + 1:
         return reshape(x, shape=(1, *x.shape)), True
     if x.ndim != rank + 2:
-        shape = ", ".join(["N", "C", "L"] if rank == 1 else ["N", "C", "D", "H", "W"][: 2] + ["D", "H", "W"][3 - rank :])
-        raise UserError("E0542", f"{what} of a tensor {x.type}", fix=f"shape it as [{shape}], or without N")
+        shape = ("L", "H, W", "D, H, W")[rank - 1]
+        raise UserError("E0542", f"{what} of a tensor {x.type}", fix=f"shape it as [N, C, {shape}], or without N")
     return x, False
 
 
@@ -63,7 +63,7 @@ def _conv(rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, 
     weight = lift(weight)
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pairs = pads(padding, weight.shape[2:], steps, gaps)
-    y = conv_ops.conv(x, weight, stride=steps, padding=pairs, dilation=gaps, groups=groups)
+    y = conv(x, weight, stride=steps, padding=pairs, dilation=gaps, groups=groups)
     if bias is not None:
         bias = lift(bias)
         y = y + reshape(bias, shape=(*bias.shape, *[1] * rank))
@@ -71,21 +71,39 @@ def _conv(rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, 
 
 
 def conv1d(
-    x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
 ) -> Tensor:
     """x: float[N, C, L], weight: float[O, C / groups, K], bias: float[O] -> float[N, O, L'] (cross-correlation)."""
     return _conv(1, x, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
-    x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
 ) -> Tensor:
     """x: float[N, C, H, W], weight: float[O, C / groups, KH, KW], bias: float[O] -> float[N, O, H', W']."""
     return _conv(2, x, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
-    x: Any, weight: Any, bias: Any = None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
 ) -> Tensor:
     """x: float[N, C, D, H, W], weight: float[O, C / groups, KD, KH, KW], bias: float[O] -> float[N, O, D', H', W']."""
     return _conv(3, x, weight, bias, stride, padding, dilation, groups)
@@ -96,7 +114,7 @@ def _max_pool(rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any) ->
     window = per_axis(kernel_size, rank, "kernel_size")
     steps = window if stride is None else per_axis(stride, rank, "stride")
     pairs = pads(padding, window, steps, (1,) * rank)
-    return _unbatched(pool_ops.max_pool(x, window=window, stride=steps, padding=pairs), added)
+    return _unbatched(max_pool(x, window=window, stride=steps, padding=pairs), added)
 
 
 def max_pool1d(x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> Tensor:
@@ -114,7 +132,7 @@ def _avg_pool(rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, co
     window = per_axis(kernel_size, rank, "kernel_size")
     steps = window if stride is None else per_axis(stride, rank, "stride")
     pairs = pads(padding, window, steps, (1,) * rank)
-    y = avg_ops.avg_pool(x, window=window, stride=steps, padding=pairs, count_include_pad=count_include_pad)
+    y = avg_pool(x, window=window, stride=steps, padding=pairs, count_include_pad=count_include_pad)
     return _unbatched(y, added)
 
 

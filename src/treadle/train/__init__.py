@@ -1,0 +1,28 @@
+"""Training: `Trainer`, callbacks, metrics and checkpoints."""
+
+from treadle.train import checkpoint
+from treadle.train.callbacks import Callback, EarlyStopping, LearningRateSchedule, ModelCheckpoint
+from treadle.train.checkpoint import Checkpoint, load, read, save
+from treadle.train.metrics import Accuracy, Mean, Metric, TopK
+from treadle.train.progress import ProgressBar
+from treadle.train.trainer import History, State, Trainer
+
+__all__ = [
+    "Accuracy",
+    "Callback",
+    "Checkpoint",
+    "EarlyStopping",
+    "History",
+    "LearningRateSchedule",
+    "Mean",
+    "Metric",
+    "ModelCheckpoint",
+    "ProgressBar",
+    "State",
+    "TopK",
+    "Trainer",
+    "checkpoint",
+    "load",
+    "read",
+    "save",
+]
