@@ -73,7 +73,8 @@ LAYERS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], bool, Any]] = {
     ),
     "lstm without batch": (lambda nn: nn.LSTM(3, 2), ((4, 3),), True, None),
     "lstm given state": (
-        lambda nn: nn.LSTM(3, 2, bias=False), ((4, 2, 3), (1, 2, 2), (1, 2, 2)), True, lambda net, x, h, c: net(x, (h, c))
+        lambda nn: nn.LSTM(3, 2, bias=False), ((4, 2, 3), (1, 2, 2), (1, 2, 2)), True,
+        lambda net, x, h, c: net(x, (h, c)),
     ),
     "lstm cell": (
         lambda nn: nn.LSTMCell(3, 2), ((4, 3), (4, 2), (4, 2)), True, lambda net, x, h, c: net(x, (h, c))
@@ -130,7 +131,9 @@ OPTIMIZERS: dict[str, Any] = {
     "adam": lambda o, p: o.Adam(p, lr=0.01),
     "adam decay": lambda o, p: o.Adam(p, lr=0.01, betas=(0.8, 0.95), eps=1e-4, weight_decay=0.3),
     "adamw": lambda o, p: o.AdamW(p, lr=0.01, weight_decay=0.3),
-    "adamw groups": lambda o, p: o.AdamW([{"params": p[:1], "lr": 0.1}, {"params": p[1:], "weight_decay": 0.0}], lr=0.01),
+    "adamw groups": lambda o, p: o.AdamW(
+        [{"params": p[:1], "lr": 0.1}, {"params": p[1:], "weight_decay": 0.0}], lr=0.01
+    ),
 }
 SHAPES = ((2, 3), (3,))
 STEPS = 4

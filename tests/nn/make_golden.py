@@ -1,4 +1,7 @@
-"""Run the cases of cases.py in PyTorch and write golden.json (first elements and projections). Needs torch, which the tests do not."""
+"""Run the cases of cases.py in PyTorch and write golden.json: first elements and projections.
+
+Needs torch, which the tests do not.
+"""
 
 import json
 import sys
@@ -24,9 +27,8 @@ def short(number):
 
 def facts(tensors):
     arrays = [t.detach().numpy() for t in tensors]
-    return [
-        {"shape": a.shape, "first": [short(x) for x in a.ravel()[:FIRST]], "sum": short(cases.project(a))} for a in arrays
-    ]
+    firsts = [[short(x) for x in a.ravel()[:FIRST]] for a in arrays]
+    return [{"shape": a.shape, "first": f, "sum": short(cases.project(a))} for a, f in zip(arrays, firsts)]
 
 
 def layers():

@@ -50,7 +50,7 @@ def test_parts_and_names() -> None:
     assert net.layers[0].weight.name == "weight"
     text = repr(net)
     assert text.startswith("Net(\n  (layers.0): Linear(in_features=3, out_features=3, bias=True)\n")
-    assert "  (last): Sequential(\n    (0): ReLU()\n    (1): Linear(in_features=3, out_features=2, bias=True)\n  )" in text
+    assert "  (last): Sequential(\n    (0): ReLU()\n    (1): Linear(in_features=3, out_features=2" in text
 
 
 def test_buffers_change_alike_in_both_modes(graph_mode: None) -> None:
@@ -170,11 +170,7 @@ def test_whole_model_changes() -> None:
 def test_scopes_say_which_part() -> None:
     module = trace_module(Net(), td.Tensor(np.ones((1, 3), np.float32)))
     scopes = {n.where.scope for n in all_nodes(module.main) if n.op.name == "contract"}
-    assert scopes == {"Net/layers/0", "Net/layers/1", "Net/last/last/1"} or scopes == {
-        "Net/layers/0",
-        "Net/layers/1",
-        "Net/last/1",
-    }
+    assert scopes == {"Net/layers/0", "Net/layers/1", "Net/last/1"}
 
 
 def test_containers() -> None:
@@ -192,7 +188,7 @@ def test_containers() -> None:
     assert "b" in named and list(named) == ["a", "b"] and named["a"] is a and len(named) == 2
     del named["a"]
     assert named.items() == [("b", b)]
-    net = nn.Sequential({"first": a, "second": td.relu if hasattr(td, "relu") else nn.functional.relu})
+    net = nn.Sequential({"first": a, "second": nn.functional.relu})
     assert len(net) == 2 and net[0] is a and [n for n, _ in net.named_parameters()] == ["first.weight", "first.bias"]
     assert net.append(b)(td.Tensor([[1.0]])).shape == (1, 3) and len(net[1:]) == 2
     for wrong in (lambda: cells.append(1), lambda: nn.Sequential(1), lambda: named.update({"keys": a})):

@@ -1,4 +1,4 @@
-"""Optimisers and schedules against PyTorch's numbers, eager and compiled; state, groups, frozen parameters, clipping."""
+"""Optimisers and schedules against PyTorch's numbers, eager and compiled; state, groups, freezing, clipping."""
 
 import json
 from pathlib import Path

@@ -8,7 +8,7 @@ from treadle.base import dtypes
 from treadle.ir.build import trace
 from treadle.ir.rewrite import apply_rules
 from treadle.ir.types import bool_, f16, f32, f64, i8, i16, i32, u8
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import less, select
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, div, mul, neg, sub

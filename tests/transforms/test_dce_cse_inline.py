@@ -9,7 +9,7 @@ from treadle.ir.build import append, trace
 from treadle.ir.node import Fn, Module, Value
 from treadle.ir.op import OPS, Op
 from treadle.ir.types import bool_, f32
-from treadle.ops.call import call
+from treadle.ops.calls import call
 from treadle.ops.control import if_
 from treadle.ops.elementwise import add, mul, neg, sub
 from treadle.ops.functions import exp, tanh

@@ -7,12 +7,12 @@ from tests.transforms.support import check_pass, check_silent
 from treadle.base import dtypes
 from treadle.ir.build import trace
 from treadle.ir.types import Literal, bool_, f32
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import less
 from treadle.ops.control import if_
 from treadle.ops.creation import constant, full, iota
 from treadle.ops.elementwise import add, div, mul, neg
-from treadle.ops.matmul import matmul
+from treadle.ops.products import matmul
 from treadle.ops.reduce import broadcast_to, reduce_sum
 from treadle.transforms.fold import Fold
 

@@ -12,7 +12,7 @@ from treadle.ir.node import Module
 from treadle.ir.types import f32, f64
 from treadle.ops.elementwise import add, div, mul, neg, sub
 from treadle.ops.functions import exp, sqrt, tanh
-from treadle.ops.matmul import matmul
+from treadle.ops.products import matmul
 from treadle.ops.reduce import broadcast_to, reduce_max, reduce_sum
 from treadle.ops.shape import reshape, transpose
 from treadle.transforms.grad import vjp

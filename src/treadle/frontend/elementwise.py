@@ -18,7 +18,7 @@ from treadle.frontend import trace as tracing
 from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type, wrapped
 from treadle.ir.op import Op
 from treadle.ops import activation, complex, elementwise, functions
-from treadle.ops.cast import stop_gradient as _stop_gradient
+from treadle.ops.casting import stop_gradient as _stop_gradient
 
 Function = Callable[..., Any]
 

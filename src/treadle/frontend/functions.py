@@ -129,11 +129,11 @@ from treadle.frontend.shaping import (
 from treadle.ops import compare, index, reduce
 from treadle.ops.norm import log_softmax as log_softmax_op
 from treadle.ops.norm import softmax as softmax_op
-from treadle.ops.sort import argmax as argmax_op
-from treadle.ops.sort import argmin as argmin_op
-from treadle.ops.sort import argsort as argsort_op
-from treadle.ops.sort import sort as sort_op
-from treadle.ops.sort import sort_with_index, top_k
+from treadle.ops.sorting import argmax as argmax_op
+from treadle.ops.sorting import argmin as argmin_op
+from treadle.ops.sorting import argsort as argsort_op
+from treadle.ops.sorting import sort as sort_op
+from treadle.ops.sorting import sort_with_index, top_k
 
 __all__ = [
     "abs", "acos", "add", "all", "amax", "amin", "any", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin",

@@ -21,7 +21,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import Literal
 from treadle.ops import compare
 from treadle.ops._types import normal_axes, normal_axis
-from treadle.ops.cast import cast as cast_op
+from treadle.ops.casting import cast as cast_op
 from treadle.ops.creation import constant, iota
 from treadle.ops.shape import concatenate, reshape
 

@@ -13,8 +13,8 @@ from treadle.frontend import shaping
 from treadle.frontend.elementwise import pair
 from treadle.frontend.lift import cast, dtype_of, integer, ints, is_number, lift, one_axis
 from treadle.ops import elementwise
-from treadle.ops.matmul import contract
-from treadle.ops.matmul import matmul as matmul_op
+from treadle.ops.products import contract
+from treadle.ops.products import matmul as matmul_op
 from treadle.ops.reduce import reduce_sum
 
 Term = tuple[Any, str]  # a tensor and one letter for each of its axes

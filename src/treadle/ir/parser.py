@@ -226,7 +226,7 @@ class _Parser:
             while not self.accept("]"):
                 items.append(self.number() if self.kind() == "number" else _SIMPLE[self.take("name")])
                 self.accept(",")
-            flat = np.array(items).astype(type.dtype.np)
+            flat = np.array(items, dtype=type.dtype.np)
         if flat.size != type.size:
             self.fail(f"{flat.size} elements for {type}")
         return Literal(flat.reshape(type.shape))

@@ -81,14 +81,10 @@ def print_attr(attr: Any, where: bool = False, indent: str = "") -> str:
 
 
 def _elements(literal: Literal) -> str:
+    """The elements as a list where that is short and exact, else the bytes in hexadecimal."""
     array = literal.array
     if array.size <= _READABLE and array.dtype.kind in "biuf" and array.dtype.itemsize in (1, 2, 4, 8):
-        elements = [_element(x) for x in array.ravel()]
-        back = np.array([x == "True" if array.dtype.kind == "b" else x for x in elements]).astype(array.dtype)
-        if back.tobytes() == array.tobytes():
-            return f"[{', '.join(elements)}]"
+        elements = [x.item() if x.dtype.kind in "biu" else float(x) for x in array.ravel()]
+        if np.array(elements, dtype=array.dtype).tobytes() == array.tobytes():
+            return f"[{', '.join(map(repr, elements))}]"
     return f'"{array.tobytes().hex()}"'
-
-
-def _element(x: Any) -> str:
-    return str(x.item()) if x.dtype.kind in "biu" else repr(float(x))

@@ -7,6 +7,7 @@ the raw bits of NumPy's Philox, a stream that NumPy promises not to change; noth
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,11 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
     """By what a layer before this function should scale, so that variances stay. Raises E0562 for an unknown name."""
-    gains = {"linear": 1.0, "conv": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
-    gains["leaky_relu"] = math.sqrt(2 / (1 + slope**2))
+    gains = vars(SimpleNamespace(linear=1.0, sigmoid=1.0, tanh=5 / 3, relu=2**0.5, leaky_relu=(2 / (1 + slope**2)) ** 0.5))
     if nonlinearity not in gains:
         raise UserError("E0562", f"nonlinearity {nonlinearity!r}", fix="use one of " + ", ".join(gains))
-    return gains[nonlinearity]
+    found: float = gains[nonlinearity]
+    return found
 
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: Any = None) -> Array:

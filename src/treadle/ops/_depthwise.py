@@ -12,7 +12,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType
 from treadle.ops._pooling import in_sum_type, is_small, parts_of, spread, total_of
 from treadle.ops._windows import Ints, Pairs, offsets
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.reduce import broadcast_to, reduce_sum
 from treadle.ops.shape import concatenate, reshape, slice_
 

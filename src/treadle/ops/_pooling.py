@@ -15,7 +15,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, f64
 from treadle.ops._declare import Sample, Samples
 from treadle.ops._windows import Ints, Pairs, check_windows, offsets, out_sizes, padded, strided
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.creation import full
 from treadle.ops.shape import concatenate, pad, reshape, slice_, transpose
 

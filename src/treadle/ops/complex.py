@@ -14,7 +14,7 @@ from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, c64, c128, f32, f64
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import promoted, same, same_kind
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 
 NO_ONNX = No("few ONNX operators take complex numbers")
 same_complex = same_kind("c", "complex")

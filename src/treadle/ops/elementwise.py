@@ -28,7 +28,7 @@ from treadle.ops._types import (
     same_real,
     widened,
 )  # fmt: skip
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import equal, greater, less, logical_and, logical_or, logical_xor, not_equal, select
 from treadle.ops.complex import conj, part_type
 

@@ -17,7 +17,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_number
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import equal
 from treadle.ops.creation import iota
 from treadle.ops.reduce import broadcast_to, wide_array, wide_dtype

@@ -13,7 +13,7 @@ from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import equal, greater_equal, is_inf, less, logical_and, select
 from treadle.ops.creation import full, iota
 from treadle.ops.functions import exp, log

@@ -18,7 +18,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_float
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.functions import exp, log, rsqrt
 from treadle.ops.reduce import (
     broadcast_to,

@@ -18,7 +18,7 @@ from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.functions import expm1, sqrt
 from treadle.ops.reduce import broadcast_to, wide_dtype
 

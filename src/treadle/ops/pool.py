@@ -42,7 +42,7 @@ from treadle.ops._pooling import (
 )
 from treadle.ops._types import same_float, same_real
 from treadle.ops._windows import Ints, Pairs, letters, offsets, opposite, padded, strided
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import equal, greater_equal, logical_and, logical_not, select
 from treadle.ops.creation import constant, full
 from treadle.ops.elementwise import maximum

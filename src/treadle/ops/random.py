@@ -27,7 +27,7 @@ from treadle.ir.op import No
 from treadle.ir.types import TensorType, f32, f64, i32, u32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops.bits import bit_or, bit_xor, shift_left, shift_right_logical
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import less
 from treadle.ops.creation import check_shape, full, iota
 from treadle.ops.elementwise import minimum

@@ -17,9 +17,9 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import same_float
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.functions import sigmoid, tanh
-from treadle.ops.matmul import contract
+from treadle.ops.products import contract
 from treadle.ops.reduce import reduce_sum, wide, wide_array, widen
 from treadle.ops.shape import concatenate, slice_
 

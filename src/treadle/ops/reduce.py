@@ -18,7 +18,7 @@ from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axes, normal_axis, same_float, same_inexact, same_number, same_real
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import equal, is_inf, select
 from treadle.ops.functions import exp, log
 from treadle.ops.shape import LETTERS, concatenate, pad, reshape, slice_, transpose, zeros_like

@@ -8,7 +8,7 @@ from typing import Any
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend.tensor import Tensor
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.elementwise import maximum, minimum
 from treadle.ops.functions import sqrt
 from treadle.ops.reduce import reduce_sum

@@ -170,11 +170,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         found = body.pop("sha256")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(file, f"it cannot be read: {error}") from None
-    if isinstance(body.get("format"), int) and body["format"] > FORMAT:
-        why = f"{file} has format {body['format']}, this version reads up to {FORMAT}"
-        raise UserError("E0607", why, fix="install a newer treadle")
     if hashlib.sha256(_to_json(body).encode()).hexdigest() != found:
         raise _damaged(file, "its SHA-256 is not the one it names")
+    if body["format"] > FORMAT:
+        why = f"{file} has format {body['format']}, this version reads up to {FORMAT}"
+        raise UserError("E0607", why, fix="install a newer treadle")
     return body  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from treadle.base.dtypes import DType
 from treadle.ir.node import Module, Value
 from treadle.ir.rewrite import Rule, apply_rules, map_fns, rule
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import select
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, div, mul, neg, sub

@@ -14,7 +14,7 @@ from treadle.frontend.products import matmul
 from treadle.frontend.shaping import swapaxes
 from treadle.frontend.tensor import Tensor
 from treadle.nn.functional.basic import dropout
-from treadle.ops.attention import attention
+from treadle.ops.attentions import attention
 from treadle.ops.compare import select
 
 

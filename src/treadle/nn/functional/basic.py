@@ -15,7 +15,7 @@ from treadle.frontend.lift import cast, lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops import index as index_ops
 from treadle.ops.compare import greater_equal, less, logical_and, select
-from treadle.ops.matmul import contract
+from treadle.ops.products import contract
 from treadle.ops.random import random_bernoulli
 from treadle.ops.shape import reshape
 

@@ -10,8 +10,8 @@ from treadle.base.errors import UserError
 from treadle.frontend.lift import cast, lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops import norm as ops
-from treadle.ops.batch_norm import batch_norm as batch_norm_op
-from treadle.ops.batch_norm import batch_norm_inference
+from treadle.ops.norm_batch import batch_norm as batch_norm_op
+from treadle.ops.norm_batch import batch_norm_inference
 from treadle.ops.reduce import wide_dtype
 from treadle.ops.shape import reshape
 

@@ -11,9 +11,9 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.frontend.lift import lift
 from treadle.frontend.tensor import Tensor
-from treadle.ops.avg_pool import avg_pool
-from treadle.ops.conv import conv
+from treadle.ops.convolution import conv
 from treadle.ops.pool import max_pool
+from treadle.ops.pool_average import avg_pool
 from treadle.ops.reduce import reduce_mean
 from treadle.ops.shape import reshape
 

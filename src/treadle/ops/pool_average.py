@@ -37,7 +37,7 @@ from treadle.ops._pooling import (
 )
 from treadle.ops._types import same_float
 from treadle.ops._windows import Ints, Pairs, letters, offsets, opposite, padded, strided
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.creation import constant
 
 

@@ -20,11 +20,11 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import same_float
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.compare import greater_equal, select
 from treadle.ops.creation import full, iota
 from treadle.ops.functions import exp
-from treadle.ops.matmul import contract
+from treadle.ops.products import contract
 from treadle.ops.norm import exp_shift
 from treadle.ops.reduce import reduce_sum, wide, wide_array, widen
 from treadle.ops.shape import LETTERS, reshape

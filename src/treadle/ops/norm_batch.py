@@ -17,7 +17,7 @@ from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import same_float
 from treadle.ops._windows import letters
-from treadle.ops.cast import cast
+from treadle.ops.casting import cast
 from treadle.ops.functions import rsqrt
 from treadle.ops.reduce import reduce_sum, wide, wide_dtype, widen
 
