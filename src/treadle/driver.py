@@ -24,6 +24,7 @@ from treadle.ir.node import Attrs, Fn, Module, Value, attr_key
 from treadle.ir.op import Op
 from treadle.ir.types import TensorType, Types
 from treadle.ir.walk import all_nodes
+from treadle.ops._types import is_scalar
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.runtime import pjrt
 from treadle.runtime.executable import Executable
@@ -74,17 +75,22 @@ def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     values, key = _operands(op, args, attrs)
     found = _programs.get(key)
     if found is None:
-        found = _op_program(op, args, values, attrs, key)
+        found = _op_program(op, values, attrs, key)
     program, single = found
-    outputs = _execute(program, [_device(a, v) for a, v in zip(args, values, strict=True)], op.name)
+    arrays = [_device(a, v) for a, v in zip(args, values, strict=True) if not is_scalar(v)]
+    outputs = _execute(program, arrays, op.name)
     made = [Tensor._of(o) for o in outputs]
     return made[0] if single else tuple(made)
 
 
 def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any]:
-    """Arrays of the arguments (Python numbers take the type they have beside the tensors), and the key of the program."""
-    strong = [dtypes.of(a.dtype) for a in args if _is_strong(a)]
-    values = []
+    """Arrays of the arguments, and the key of the program.
+
+    A Python number takes the type it has beside the tensors and is an input, so that a new value runs the same program. One
+    that changes the result's kind (a float beside integers), and a bool, stay literals of the program.
+    """
+    strong = [dtypes.of(a.dtype) for a in args if isinstance(a, Tensor | np.ndarray | np.generic)]
+    values: list[Any] = []
     for a in args:
         if isinstance(a, Tensor):
             values.append(a._value)
@@ -92,25 +98,23 @@ def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any
             values.append(np.asarray(a))
         else:
             values.append(_scalar(a, strong))
-    kinds = tuple([(str(v.dtype), v.shape) for v in values])
+    kinds = tuple([(type(v), v) if is_scalar(v) else (str(v.dtype), v.shape) for v in values])
     return values, (op.name, kinds, tuple([(k, attr_key(v)) for k, v in sorted(attrs.items())]))
-
-
-def _is_strong(a: Any) -> bool:
-    return isinstance(a, Tensor | np.ndarray | np.generic)
 
 
 def _scalar(number: Any, strong: Sequence[dtypes.DType]) -> Any:
     if not strong:
         return Tensor(number)._value
-    return np.asarray(number, dtypes.promote_scalar(dtypes.promote(*strong), type(number)).np)
+    together = dtypes.promote(*strong)
+    target = dtypes.promote_scalar(together, type(number))
+    return number if target.kind != together.kind or isinstance(number, bool) else np.asarray(number, target.np)
 
 
-def _op_program(op: Op, args: Sequence[Any], values: Sequence[Any], attrs: Attrs, key: Any) -> tuple[Executable, bool]:
+def _op_program(op: Op, values: Sequence[Any], attrs: Attrs, key: Any) -> tuple[Executable, bool]:
     """Compile the op for these types; errors point at the user's line, before anything runs."""
-    types = [TensorType(dtypes.of(v.dtype), tuple(v.shape)) for v in values]
     with build.Builder("main") as b:
-        result = build.apply(op, [b.param(t) for t in types], attrs)
+        operands = [v if is_scalar(v) else b.param(TensorType(dtypes.of(v.dtype), tuple(v.shape))) for v in values]
+        result = build.apply(op, operands, attrs)
         fn = b.finish([result] if isinstance(result, Value) else result)
     with _lock:
         if key not in _programs:

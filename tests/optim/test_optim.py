@@ -161,3 +161,17 @@ def test_wrong_arguments() -> None:
         td.jit(lambda: optim.SGD([p]) and None)()
     with pytest.raises(td.UserError, match="E0534"):
         optim.Optimizer([p], 0.1).step([td.Tensor(np.zeros(2, np.float32))])
+
+
+def test_copies_of_state_survive_compiled_steps() -> None:
+    p = nn.Parameter(np.zeros(2, np.float32))
+    optimizer = optim.Adam([p], lr=0.1)
+    step, grads = td.jit(optimizer.step), [np.ones(2, np.float32)]
+    step(grads)
+    kept, state = p.copy(), optimizer.state_dict()
+    wanted = kept.numpy(), state["m.0"].numpy()
+    for _ in range(2):
+        step(grads)
+    np.testing.assert_array_equal(kept.numpy(), wanted[0])
+    np.testing.assert_array_equal(state["m.0"].numpy(), wanted[1])
+    assert state["count"].item() == 1 and optimizer.count.item() == 3

@@ -14,8 +14,9 @@ from treadle.base import dtypes
 from treadle.base.dtypes import DType
 from treadle.ir import build
 from treadle.ir.build import Builder
-from treadle.ir.node import Fn, Module, Value
+from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.op import get
+from treadle.ir.rewrite import map_regions, rebuild, with_inputs
 from treadle.ir.types import TensorType
 
 assert ops.OPS  # importing the package has filled the table
@@ -205,30 +206,64 @@ def branch(p: Program) -> Value:
 
 
 @maker
+def steady_branch(p: Program) -> Value:
+    """An `if` on data whose condition no small step can turn, so that the derivative exists."""
+    if p.depth == 0:
+        return binary(p)
+    x = p.pick()
+    args = [x, p.partner(x), p.pick()]
+    total = get("reduce_sum")(x, axes=tuple(range(x.ndim)))
+    flag = get("less")(get("tanh")(total), float(p.rng.choice([-2.0, 2.0])))
+    types = [a.type for a in args]
+    one, two = (p.region(types, [x.type, args[2].type], name) for name in ("then", "orelse"))
+    return get("if")(flag, *args, then=one, orelse=two)[p.rng.integers(2)]
+
+
+@maker
 def loop(p: Program) -> Value:
+    """0 to 6 trips with a constant; a gradient keeps as many as it likes, or so few that it runs parts again."""
     if p.depth == 0:
         return unary(p)
-    x = p.pick()
+    x, held = p.pick(), p.pick()
     start = get("full")(value=0, shape=(), dtype=dtypes.int32)
-    trips = int(p.rng.integers(0, 4))
-    types = [start.type, x.type]
-    cond = build.trace(lambda i, _: get("less")(i, trips), types, "cond")
-    step = p.region([x.type], [x.type], "step")
-    body = build.trace(lambda i, y: (get("add")(i, 1), *build.inline(step, [y])), types, "body")
-    return get("while")(start, x, cond=cond, body=body, n_consts=0, capacity=0)[1]
+    trips = int(p.rng.integers(0, 7))
+    types = [held.type, start.type, x.type]
+    cond = build.trace(lambda _, i, __: get("less")(i, trips), types, "cond")
+    step = p.region([held.type, x.type], [x.type], "step")
+    body = build.trace(lambda w, i, y: (get("add")(i, 1), *build.inline(step, [w, y])), types, "body")
+    capacity = int(p.rng.choice([0, 1, 2, 4]))
+    return get("while")(held, start, x, cond=cond, body=body, n_consts=1, capacity=capacity)[1]
 
 
 @maker
 def scan(p: Program) -> Value:
     if p.depth == 0:
         return reduction(p)
-    xs = p.pick(1)
-    carry = p.pick()
+    held, carry, xs = p.pick(), p.pick(), p.pick(1)
     row = TensorType(xs.dtype, xs.shape[1:])
-    body = p.region([carry.type, row], [carry.type, row], "body")
+    body = p.region([held.type, carry.type, row], [carry.type, row], "body")
     backwards = bool(p.rng.random() < 0.5)
-    results = get("scan")(carry, xs, body=body, n_consts=0, n_carry=1, length=xs.shape[0], reverse=backwards)
-    return results[p.rng.integers(2)]
+    shape = {"n_consts": 1, "n_carry": 1, "length": xs.shape[0], "reverse": backwards}
+    return get("scan")(held, carry, xs, body=body, **shape)[p.rng.integers(2)]
+
+
+@maker
+def remat(p: Program) -> Value:
+    if p.depth == 0:
+        return unary(p)
+    args = [p.pick(), p.pick()]
+    body = p.region([a.type for a in args], [args[0].type, args[1].type], "again")
+    return get("remat")(*args, body=body)[p.rng.integers(2)]
+
+
+@maker
+def custom(p: Program) -> Value:
+    """tanh with a derivative given by hand, from a residual."""
+    x = p.pick()
+    tanh, mul = get("tanh"), get("mul")
+    body = build.trace(lambda v: (tanh(v), mul(tanh(v), tanh(v))), [x.type], "by_hand")
+    backward = build.trace(lambda v, y, square, d: mul(d, get("sub")(1.0, square)), [x.type] * 4, "by_hand_grad")
+    return get("custom_vjp")(x, body=body, backward=backward, n_outputs=1)[0]
 
 
 @maker
@@ -256,7 +291,7 @@ def composite(p: Program) -> Value:
 
 SMOOTH = (
     "unary", "binary", "division", "scalar", "idle", "matmul", "reduction", "shape", "constants", "loop", "scan",
-    "call",
+    "call", "steady_branch", "remat", "custom",
 )  # fmt: skip
 _SHAPES = ((), (3,), (1,), (2, 3), (3, 2), (1, 3), (2, 2, 2), (0, 2))
 
@@ -290,3 +325,35 @@ def random_arguments(fn: Fn, seed: int) -> list[Any]:
     """Arguments of the function's types, normally distributed."""
     rng = np.random.default_rng(seed)
     return [np.asarray(rng.normal(size=t.shape)).astype(t.dtype.np) for t in fn.in_types]
+
+
+def together(modules: Sequence[Module]) -> Module:
+    """One module whose main calls each of them in turn: their inputs, and their outputs, one after the other."""
+    fns = {f"p{i}_{name}": _prefixed(fn, f"p{i}_") for i, m in enumerate(modules) for name, fn in m.fns.items()}
+    types = [t for m in modules for t in m.main.in_types]
+
+    def main(*args: Value) -> list[Value]:
+        rest, outputs = list(args), list[Value]()
+        for i, module in enumerate(modules):
+            n = len(module.main.params)
+            outputs += get("call")(*rest[:n], callee=f"p{i}_main", results=module.main.out_types)
+            rest = rest[n:]
+        return outputs
+
+    return Module.of(build.trace(main, types, "main"), fns)
+
+
+def _prefixed(fn: Fn, prefix: str) -> Fn:
+    """`fn` under a longer name, calling functions with longer names."""
+
+    def inner(region: Fn) -> Fn:
+        def visit(node: Node, inputs: tuple[Value, ...]) -> Node:
+            attrs = dict(map_regions(node, inner))
+            if "callee" in attrs:
+                attrs["callee"] = prefix + attrs["callee"]
+            return with_inputs(node, inputs, attrs)
+
+        return rebuild(region, visit)
+
+    changed = inner(fn)
+    return Fn(prefix + fn.name, changed.params, changed.nodes, changed.outputs)

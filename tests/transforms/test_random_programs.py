@@ -1,10 +1,14 @@
-"""Random programs: every pass keeps the bits, the result is legal, the text reads back to the same module."""
+"""Random programs: every pass keeps the bits, the result is legal, the text reads back to the same module, and the
+compiled program gives the interpreter's numbers. Gradients are in test_random_gradients.py. More of each: `-m slow`.
+"""
 
 import numpy as np
 import pytest
-from tests.support.random_programs import MAKERS, random_arguments, random_fn, random_module
+from tests.support.random_programs import MAKERS, random_arguments, random_fn, random_module, together
 from tests.transforms.support import assert_same_bits
 
+from treadle import driver
+from treadle.base import dtypes, flags
 from treadle.ir import interp
 from treadle.ir.node import Module
 from treadle.ir.parser import parse_module
@@ -18,7 +22,11 @@ PIPELINES = (
     "dce", "cse", "algebra{strict=True}", "fold", "inline", "outline{min_nodes=2}",
     "cse,outline{min_nodes=2},dce,inline,cse",
 )  # fmt: skip
-COUNT, CHUNKS = 500, 10
+COUNT, CHUNKS, MORE = 520, 13, 3000  # MORE: seeds up to there are run by the slow tests
+
+
+def seeds(chunk: int, count: int = COUNT, first: int = 0) -> range:
+    return range(first + chunk, first + count, CHUNKS)
 
 
 def run(module: Module, seed: int):
@@ -30,30 +38,81 @@ def fails(seed: int, module: Module, after: Module, pipeline: str) -> str:
     return f"seed {seed}, pipeline {pipeline}\n{print_module(module)}\nafter\n{print_module(after)}"
 
 
+def check_bits(seed: int, pipelines: tuple[str, ...]) -> None:
+    module = verify(random_module(seed))
+    wanted = run(module, seed)
+    for pipeline in pipelines:
+        after = verify(Pipeline.parse(pipeline).run(module))
+        try:
+            assert_same_bits(wanted, run(after, seed), signed_zero=pipeline != DEFAULT)
+        except AssertionError:
+            pytest.fail(fails(seed, module, after, pipeline), pytrace=False)
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_passes_keep_the_bits(chunk):
-    for seed in range(chunk, COUNT, CHUNKS):
-        module = verify(random_module(seed))
-        wanted = run(module, seed)
-        for pipeline in (PIPELINES[seed % len(PIPELINES)], STRICT, DEFAULT):
-            after = verify(Pipeline.parse(pipeline).run(module))
-            try:
-                assert_same_bits(wanted, run(after, seed), signed_zero=pipeline != DEFAULT)
-            except AssertionError:
-                pytest.fail(fails(seed, module, after, pipeline), pytrace=False)
+    for seed in seeds(chunk):
+        check_bits(seed, (PIPELINES[seed % len(PIPELINES)], STRICT, DEFAULT))
 
 
-@pytest.mark.parametrize("where", [False, True])
-def test_text_reads_back_to_the_same_module(where):
-    for seed in range(COUNT // 2):
-        text = print_module(random_module(seed), where)
-        assert print_module(parse_module(text), where) == text
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_passes_keep_the_bits_of_more_programs(chunk):
+    for seed in seeds(chunk, MORE, COUNT):
+        check_bits(seed, (*PIPELINES, STRICT, DEFAULT))
 
 
-def test_text_with_positions_reads_back_to_an_equal_module():
-    for seed in range(100):
-        module = random_module(seed)
-        assert parse_module(print_module(module, where=True)) == module
+def check_text(seed: int) -> None:
+    module = random_module(seed)
+    for where in (False, True):
+        text = print_module(module, where)
+        back = parse_module(text)
+        assert print_module(back, where) == text, f"seed {seed}"
+    assert back == module, f"seed {seed}"
+    assert [n.where for n in all_nodes(back)] == [n.where for n in all_nodes(module)], f"seed {seed}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_text_reads_back_to_the_same_module(chunk):
+    for seed in seeds(chunk):
+        check_text(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_text_of_more_programs_reads_back(chunk):
+    for seed in seeds(chunk, MORE, COUNT):
+        check_text(seed)
+
+
+def check_executable(programs: range, size: int, optimise: bool) -> None:
+    """All programs as functions of one module, so that it is compiled once. Doubles, so that no branch hangs on a bit."""
+    modules = [random_module(seed, size=size, dtype=dtypes.float64) for seed in programs]
+    arguments = [random_arguments(module.main, seed) for module, seed in zip(modules, programs)]
+    whole = verify(together(modules))
+    with flags.override(cache=False):
+        executable = driver.compile_module(driver.optimise(whole) if optimise else whole)
+    found = iter(executable([array for arrays in arguments for array in arrays]))
+    for seed, module, arrays in zip(programs, modules, arguments):
+        with np.errstate(all="ignore"):
+            wanted = interp.run(module, *arrays)
+        for each in wanted:
+            result = np.asarray(next(found))
+            assert result.dtype == each.dtype
+            np.testing.assert_allclose(result, each, rtol=1e-9, atol=1e-11, err_msg=f"seed {seed}\n{module}")
+    assert next(found, None) is None
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_executable_gives_the_interpreters_numbers(chunk):
+    check_executable(seeds(chunk), size=6, optimise=chunk % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("optimise", [False, True])
+def test_the_executable_gives_the_numbers_of_larger_programs(chunk, optimise):
+    check_executable(seeds(chunk, COUNT, MORE), size=12, optimise=optimise)
 
 
 @pytest.mark.parametrize("name", ["dce", "cse", "algebra", "inline"])
@@ -67,7 +126,7 @@ def test_a_second_run_changes_nothing(name):
 def test_the_programs_are_varied():
     modules = [random_module(seed) for seed in range(200)]
     used = {node.op.name for module in modules for node in all_nodes(module)}
-    wanted = {"if", "while", "scan", "call", "matmul", "select", "cast", "logsumexp", "reduce_max", "concatenate"}
+    wanted = {"if", "while", "scan", "call", "remat", "custom_vjp", "matmul", "select", "cast", "logsumexp", "reduce_max", "concatenate"}
     assert wanted <= used and len(used) > 25
     assert len({str(m) for m in modules}) == 200
     assert any(t.size == 0 for m in modules for t in m.main.in_types)
@@ -78,4 +137,4 @@ def test_a_seed_gives_one_program_and_makers_can_be_chosen():
     only = random_fn(3, ops=("binary",), size=20)
     assert {node.op.name for node in only.nodes} <= {"add", "sub", "mul"}
     assert "call" not in {n.op.name for s in range(50) for n in all_nodes(random_fn(s))}
-    assert set(MAKERS) >= {"branch", "loop", "scan", "call"}
+    assert set(MAKERS) >= {"branch", "loop", "scan", "call", "remat", "custom"}

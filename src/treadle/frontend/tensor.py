@@ -52,10 +52,8 @@ class Tensor(TensorMethods):
     def __init__(self, data: Any, dtype: Any = None) -> None:
         self._trace, self._weak = None, None
         if isinstance(data, Tensor):
-            self._value, self._trace = data._value, data._trace
-            if dtype is not None and dtypes.of(dtype) is not data.dtype:
-                cast = data.astype(dtype)
-                self._value, self._trace = cast._value, cast._trace
+            same = data.strong().copy() if dtype is None else data.astype(dtype)
+            self._value, self._trace = same._value, same._trace
             return
         array = np.array(data, copy=True)
         if not hasattr(data, "dtype") and dtype is None:
@@ -195,10 +193,10 @@ class Tensor(TensorMethods):
 
     # ------------------------------------------------------------------------------------------------ change
     def astype(self, dtype: Any) -> Tensor:
-        """The same elements in another type."""
+        """The same elements in another type, as a new tensor."""
         target = dtypes.of(dtype)
         if target is self.dtype and self._weak is None:
-            return self
+            return self.copy()
         made: Tensor = op_table.get("cast")(Tensor._of(self._value, self._trace), dtype=target)
         return made
 
@@ -210,7 +208,10 @@ class Tensor(TensorMethods):
 
     def copy(self) -> Tensor:
         """Another handle with the same value: changing one leaves the other alone."""
-        return Tensor._of(self._value, self._trace, self._weak)
+        trace = tracing.current()
+        if trace is None:
+            return Tensor._of(self._value, self._trace, self._weak)
+        return Tensor._of(trace.read(self), trace, self._weak)
 
     def assign(self, value: Any) -> Tensor:
         """Give this tensor new elements of the same shape; they are cast to its type. Raises E0503 for another shape."""
@@ -225,17 +226,26 @@ def make_tensor(value: Value, trace: Trace, weak: type | None) -> Tensor:
 
 
 def strengthen(values: list[Any], args: Sequence[Any]) -> list[Any]:
-    """Weak operands (Python numbers that are inputs) cast to the type they take beside the others, as NumPy does."""
+    """Weak operands (Python numbers that are inputs) cast to the type they take beside the others, as NumPy does.
+
+    A number of a higher kind (a float beside integers) takes the integers with it, as a literal number would.
+    """
     weak = [isinstance(a, Tensor) and a._weak is not None for a in args]
     if not any(weak):
         return values
     strong = [v.dtype for v, w in zip(values, weak, strict=True) if not w and isinstance(v, Value)]
+    kinds = [a._weak for a in args if isinstance(a, Tensor) and a._weak is not None]
+    target = dtypes.complex64 if complex in kinds else dtypes.float32
+    if strong:
+        target = dtypes.promote(*strong)
+        for kind in kinds:
+            target = dtypes.promote_scalar(target, kind)
+    raised = bool(strong) and target.kind not in {d.kind for d in strong}
     cast = op_table.get("cast")
-    result = []
-    for value, is_weak, arg in zip(values, weak, args, strict=True):
-        if is_weak:
-            default = dtypes.float32 if arg._weak is float else dtypes.complex64
-            target = dtypes.promote_scalar(dtypes.promote(*strong), arg._weak) if strong else default
-            value = value if value.dtype is target else cast(value, dtype=target)
-        result.append(value)
-    return result
+    return [
+        cast(v, dtype=target) if w or (raised and _is_integer(v)) else v for v, w in zip(values, weak, strict=True)
+    ]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Value) and value.dtype.is_integer

@@ -61,7 +61,7 @@ class Trace:
         self.open = False
         self.captured: dict[int, tuple[Any, Value]] = {}
         self.changed: dict[int, tuple[Any, Any, Any]] = {}
-        self.touched: dict[int, Any] = {}
+        self.touched: dict[int, Any] = {} if outer is None else outer.touched  # the whole program relies on them
 
     def __enter__(self) -> Trace:
         _stack.traces.append(self)

@@ -88,7 +88,8 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
     """By what a layer before this function should scale, so that variances stay. Raises E0562 for an unknown name."""
-    gains = vars(SimpleNamespace(linear=1.0, sigmoid=1.0, tanh=5 / 3, relu=2**0.5, leaky_relu=(2 / (1 + slope**2)) ** 0.5))
+    leaky = math.sqrt(2 / (1 + slope**2))
+    gains = vars(SimpleNamespace(linear=1.0, sigmoid=1.0, tanh=5 / 3, relu=math.sqrt(2), leaky_relu=leaky))
     if nonlinearity not in gains:
         raise UserError("E0562", f"nonlinearity {nonlinearity!r}", fix="use one of " + ", ".join(gains))
     found: float = gains[nonlinearity]

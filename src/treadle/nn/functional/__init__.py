@@ -1,7 +1,7 @@
 """The layers as functions of tensors, with PyTorch's names and arguments."""
 
 from treadle.frontend.functions import log_softmax, one_hot, softmax
-from treadle.frontend.shaping import flatten, pad
+from treadle.frontend.shaping import flatten
 from treadle.nn.functional.activation import (
     elu,
     gelu,
@@ -68,7 +68,6 @@ __all__ = [
     "mse_loss",
     "nll_loss",
     "one_hot",
-    "pad",
     "relu",
     "relu6",
     "rms_norm",
