@@ -1,11 +1,21 @@
-"""What all tests share: golden text files, written by `pytest --update-golden`."""
+"""What all tests share: golden text files, written by `pytest --update-golden`; own cache; the IR verified after passes."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything is imported: no test sees programs of an earlier run, and every pass is checked."""
+    folder = tempfile.TemporaryDirectory(prefix="treadle-tests-")
+    config.add_cleanup(folder.cleanup)
+    os.environ.setdefault("TREADLE_CACHE_DIR", folder.name)
+    os.environ.setdefault("TREADLE_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -59,6 +59,8 @@ def compile_module(
     if flags.debug >= 1:
         kind = "loaded" if made.from_cache else "compiled"
         print(f"treadle: {kind} {name} in {text.seconds(made.compile_seconds)}, {made.memory()}", file=sys.stderr)
+    if flags.debug >= 6:
+        print(made.hlo_text(), file=sys.stderr)
     return made
 
 

@@ -38,6 +38,7 @@ LAYERS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], bool, Any]] = {
         lambda nn: nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), ((2, 2, 7, 6),), True, None
     ),
     "conv2d same": (lambda nn: nn.Conv2d(2, 3, (3, 2), padding="same", dilation=2), ((1, 2, 6, 5),), True, None),
+    "conv2d same, even kernel": (lambda nn: nn.Conv2d(2, 3, (4, 2), padding="same"), ((1, 2, 6, 5),), True, None),
     "conv2d without batch": (lambda nn: nn.Conv2d(2, 3, 3), ((2, 5, 5),), True, None),
     "conv3d": (lambda nn: nn.Conv3d(1, 2, 2), ((1, 1, 3, 4, 3),), True, None),
     "batch_norm1d": (lambda nn: nn.BatchNorm1d(3), ((5, 3),), True, None),

@@ -98,6 +98,16 @@ def test_16_bit_types() -> None:
     assert F.cross_entropy(found, np.array([0, 1])).dtype is td.float32
 
 
+def test_running_statistics_over_several_batches() -> None:
+    net, mean, var = nn.BatchNorm1d(3, momentum=0.3), np.zeros(3), np.ones(3)
+    for i in range(3):
+        x = fill((5, 3), float(i))
+        net(td.Tensor(x))
+        mean, var = 0.7 * mean + 0.3 * x.mean(0), 0.7 * var + 0.3 * x.var(0, ddof=1)
+    np.testing.assert_allclose(net.running_mean.numpy(), mean, 1e-5, 1e-6)
+    np.testing.assert_allclose(net.running_var.numpy(), var, 1e-5)
+
+
 def test_batch_norm_of_nothing_and_one() -> None:
     net = nn.BatchNorm1d(3)
     with pytest.raises(td.UserError, match="E0546"):

@@ -106,12 +106,13 @@ def test_state_goes_on_where_it_was() -> None:
     others, other = made("adamw groups")
     for p, v in zip(others, values, strict=True):
         p.assign(v)
+    other.lr = 5.0
     other.load_state_dict({k: v.numpy() for k, v in state.items()})
+    assert [g.lr for g in other.groups] == pytest.approx([0.1, 0.01])
     for i in range(2, cases.STEPS):
         other.step([td.Tensor(g) for g in cases.gradients(i)])
     for p, wanted in zip(others, GOLDEN["optimizers"]["adamw groups"], strict=True):
         np.testing.assert_allclose(p.numpy().ravel(), wanted, 1e-5, 1e-6)
-    assert other.lr == pytest.approx(0.1)
     with pytest.raises(td.UserError, match=r"E0535.*m\.0 is missing"):
         other.load_state_dict({k: v for k, v in state.items() if k != "m.0"})
 

@@ -36,6 +36,8 @@ def test_learns_and_reports(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 8 and lines[-1].startswith("epoch 8/8  loss 0.") and lines[-1].endswith("0:00 left")
     assert "val_accuracy" in lines[0] and "samples/s" in lines[0] and "%" in lines[0]
     assert len(trainer._step.programs()) == 2  # whole batches, and the smaller last one
+    whole, parts = (trainer.evaluate((X[:20], Y[:20]), batch_size=n) for n in (20, 16))
+    assert parts == pytest.approx(whole, rel=1e-5)
     judged = trainer.evaluate((X[:20], Y[:20]))
     assert judged["accuracy"] == history["val_accuracy"][-1]
     predicted = trainer.predict(X[:20])

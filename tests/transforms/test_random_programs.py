@@ -68,8 +68,8 @@ def check_text(seed: int) -> None:
         text = print_module(module, where)
         back = parse_module(text)
         assert print_module(back, where) == text, f"seed {seed}"
-    assert back == module, f"seed {seed}"
-    assert [n.where for n in all_nodes(back)] == [n.where for n in all_nodes(module)], f"seed {seed}"
+    assert back == module, f"seed {seed}"  # positions included
+    assert all(node.where.line for node in all_nodes(back)), f"seed {seed}"
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -68,7 +68,6 @@ def _(s: Samples) -> Iterator[Sample]:
 @op(
     type=same_inexact,
     ref=lambda x: x,
-    grad=lambda x, out, d: (None,),
     axes="... -> ...",
     hlo=lambda b, x: x,
     onnx="Identity",
@@ -76,3 +75,9 @@ def _(s: Samples) -> Iterator[Sample]:
 )
 def stop_gradient(x: Value) -> Any:
     """x itself; its derivative is zero. Raises E0106 for integers."""
+
+
+@stop_gradient.reverse
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...]) -> tuple[tuple[Value, ...], None]:
+    """No pullback: what is computed from the result is not differentiated, so it may lack a derivative."""
+    return (stop_gradient(*inputs),), None

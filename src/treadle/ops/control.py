@@ -216,8 +216,8 @@ class _WhileReverse:
 
         args = [*extra, *self.consts, *init, number(0), *stacks]
         types = types_of(args)
-        loop = while_(*args, cond=region(test, types, "again"), body=region(step, types, "keep"), n_consts=skip)
-        return tuple(loop)
+        bodies = {"cond": region(test, types, "again"), "body": region(step, types, "keep")}
+        return tuple(while_(*args, **bodies, n_consts=skip, capacity=self.trips))
 
     def build(self) -> Reversed:
         """Outputs of the forward loop, and the pullback."""
@@ -257,7 +257,9 @@ class _WhileReverse:
 
         args = [*consts, count, *state, *stacks]
         types = types_of(args)
-        ends = while_(*args, cond=region(more, types, "segments"), body=region(segment, types, "segment"), n_consts=len(consts))
+        # A second derivative keeps one segment, which has whole stacks: mostly there is one.
+        bodies = {"cond": region(more, types, "segments"), "body": region(segment, types, "segment")}
+        ends = while_(*args, **bodies, n_consts=len(consts), capacity=1)
         return tuple(ends[1 : 1 + z])
 
     def with_inputs(self, consts: Sequence[Value], init: Sequence[Value]) -> _WhileReverse:
@@ -288,8 +290,8 @@ class _WhileReverse:
 
         args = [*held, end, *state]
         types = types_of(args)
-        loop = while_(*args, cond=region(test, types, "back"), body=region(step, types, "reverse"), n_consts=len(held))
-        return tuple(loop[1:])
+        bodies = {"cond": region(test, types, "back"), "body": region(step, types, "reverse")}
+        return tuple(while_(*args, **bodies, n_consts=len(held), capacity=self.trips)[1:])
 
 
 def _remainder(x: Value, n: int) -> Value:

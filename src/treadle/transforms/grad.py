@@ -20,6 +20,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.op import get
 from treadle.ir.types import TensorType, Types
+from treadle.ir.walk import needed
 
 Pullback = Callable[..., Sequence["Value | None"]]
 
@@ -48,6 +49,7 @@ class _Entry:
     outputs: tuple[Value, ...]
     pullback: Pullback
     node: Node
+    place: where.Where  # the node's position; of a node of an expansion, that of the node which was expanded
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Reverse:
 
     def _record(self, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         rules, attrs = node.op.rules, node.attrs
-        pullback: Pullback
+        pullback: Pullback | None
         if "reverse" in rules:
             flags = tuple([v in self.active and v.type.dtype.is_inexact for v in inputs])
             outputs, pullback = rules["reverse"](self, inputs, flags, **attrs)
@@ -100,8 +102,10 @@ class Reverse:
         else:
             types = tuple([v.type for v in inputs])
             return self.replay(expansion(node.op, types, attrs), inputs)
+        if pullback is None:
+            return tuple(outputs)
         self.active.update(o for o in outputs if o.type.dtype.is_inexact)
-        self.tape.append(_Entry(inputs, outputs, pullback, node))
+        self.tape.append(_Entry(inputs, outputs, pullback, node, where.here()))
         return tuple(outputs)
 
     def pull(self, seeds: Iterable[tuple[Value, Value | None]], wrt: Sequence[Value]) -> list[Value]:
@@ -113,7 +117,7 @@ class Reverse:
         for entry in reversed(self.tape):
             if not any(o in cts for o in entry.outputs):
                 continue
-            with where.at(entry.node.where):
+            with where.at(entry.place):
                 grads = entry.pullback(*[cts[o] if o in cts else zeros(o.type) for o in entry.outputs])
                 if len(grads) != len(entry.inputs):
                     internal_error(f"the gradient of {entry.node.op.name} gave {len(grads)} of {len(entry.inputs)} cotangents")
@@ -154,7 +158,7 @@ def _plain_pullback(node: Node, inputs: tuple[Value, ...], outputs: tuple[Value,
 
         def refuse(*_: Value) -> Sequence[Value | None]:
             why = f"{node.op.name} has no derivative: {rule.reason}"
-            raise UserError("E0303", why, fix="wrap its input in td.stop_gradient", where=node.where)
+            raise UserError("E0303", why, fix="wrap its input in td.stop_gradient", where=where.here())
 
         return refuse
     return lambda *cts: rule(*inputs, *outputs, *cts, **node.attrs)
@@ -200,6 +204,8 @@ def linearise(
             targets = [o for o, want in zip(outputs, outs, strict=True) if want]
             cts = [back.param(o.type) for o in targets]
             grads = run.pull(zip(targets, cts, strict=True), wanted)
+            live = needed(back.finish(grads), tuple(grads), fns)
+            back.nodes = [node for node in back.nodes if node in live]  # what only dead nodes read need not be kept
         residuals = _free_values(back, grads)
         forward = ahead.finish([*outputs, *residuals])
     position = {a: i for i, a in enumerate(args)}
