@@ -1,4 +1,5 @@
-"""What all tests share: golden text files, written by `pytest --update-golden`; own cache; the IR verified after passes."""
+"""What all tests share: golden text files, written by `pytest --update-golden`; own cache; the IR verified after
+passes."""
 
 import os
 import tempfile

@@ -1,7 +1,7 @@
 """Treadle: deep learning in plain Python, compiled for every device.
 
-`import treadle as td`; then `td.jit`, `td.grad`, `td.Tensor`, `td.nn`, `td.optim`, `td.train` (see the README). The parts
-are loaded when first asked for, so that the import itself costs little more than NumPy's.
+`import treadle as td`; then `td.jit`, `td.grad`, `td.Tensor`, `td.nn`, `td.optim`, `td.train` (see the README). The
+parts are loaded when first asked for, so that the import itself costs little more than NumPy's.
 """
 
 from __future__ import annotations

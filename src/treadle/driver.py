@@ -1,7 +1,7 @@
 """Where the stages meet: module -> passes -> StableHLO -> executable -> arrays. Also runs single ops for eager mode.
 
-`compile_module(module)` gives an `Executable`; `run_fn(fn, tensors)` applies a function in the mode of the moment: inlined
-into the trace that is running, or node by node at once.
+`compile_module(module)` gives an `Executable`; `run_fn(fn, tensors)` applies a function in the mode of the moment:
+inlined into the trace that is running, or node by node at once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from treadle.ir.node import Attrs, Fn, Module, Value, attr_key
 from treadle.ir.op import Op
 from treadle.ir.types import TensorType, Types
 from treadle.ir.walk import all_nodes
-from treadle.ops._types import is_scalar
 from treadle.lower.stablehlo import lower_module, to_text
+from treadle.ops._types import is_scalar
 from treadle.runtime import pjrt
 from treadle.runtime.executable import Executable
 from treadle.transforms.pipeline import DEFAULT, Pipeline
@@ -38,7 +38,9 @@ def optimise(module: Module, passes: str = DEFAULT) -> Module:
     return Pipeline.parse(passes).run(module)
 
 
-def stablehlo(module: Module, donate: Mapping[int, int | None] | None = None, name: str = "main", debug: bool = False) -> str:
+def stablehlo(
+    module: Module, donate: Mapping[int, int | None] | None = None, name: str = "main", debug: bool = False
+) -> str:
     """The StableHLO text of a module."""
     with pjrt.mlir_context() as context:
         return to_text(lower_module(module, context, donate=donate or {}, name=name), debug)
@@ -88,8 +90,8 @@ def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
 def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any]:
     """Arrays of the arguments, and the key of the program.
 
-    A Python number takes the type it has beside the tensors and is an input, so that a new value runs the same program. One
-    that changes the result's kind (a float beside integers), and a bool, stay literals of the program.
+    A Python number takes the type it has beside the tensors and is an input, so that a new value runs the same
+    program. One that changes the result's kind (a float beside integers), and a bool, stay literals of the program.
     """
     strong = [dtypes.of(a.dtype) for a in args if isinstance(a, Tensor | np.ndarray | np.generic)]
     values: list[Any] = []
@@ -159,7 +161,9 @@ def run_fn(fn: Fn, fns: Mapping[str, Fn], args: Sequence[Tensor]) -> list[Tensor
             if any(True for _ in node.regions()) or "callee" in node.attrs:
                 results = _run_region_node(node, fns, [env[v] for v in node.inputs])
             else:
-                results = run_op(node.op, [env[v] for v in node.inputs], dict(node.attrs)) if node.inputs else _make(node)
+                results = (
+                    run_op(node.op, [env[v] for v in node.inputs], dict(node.attrs)) if node.inputs else _make(node)
+                )
             env.update(zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True))
     return [env[o] for o in fn.outputs]
 

@@ -187,3 +187,32 @@ def test_many_threads_compile_and_call_one_function():
         t.join()
     assert results == {n: [float(n * n * (n % 3 + 1))] * 5 for n in range(8)}
     assert len(f.programs()) == 3
+
+
+def test_a_cell_in_graph_mode_is_freed():
+    import gc
+    import weakref
+
+    from treadle import nn
+
+    td.context.set_context(mode="graph")
+    try:
+        net = nn.Linear(2, 2)
+        net(np.ones((1, 2), np.float32))
+        ref = weakref.ref(net)
+        del net
+        gc.collect()
+        assert ref() is None
+    finally:
+        td.context.set_context(mode="eager")
+
+
+def test_copies_and_pickles_are_independent():
+    import copy
+    import pickle
+
+    x = Tensor(np.ones(2, np.float32))
+    for twin in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x)), x.astype(td.float32)):
+        twin.assign([5.0, 5.0])
+        assert x.tolist() == [1, 1]
+        assert twin.dtype == x.dtype

@@ -17,7 +17,8 @@ test_grad(2, 1)
 """
 
 SAMPLE_2 = """
-# 2 a cell without super().__init__(), forward() (construct() is accepted too), eager first, then the whole graph: one line
+# 2 a cell without super().__init__(), forward() (construct() is accepted too), eager first, then the whole graph: one
+# line
 class Net(Cell):
     def __init__(self): self.w = Parameter(Tensor(np.ones([10])))
     def forward(self, x, y): return (x + y) * self.w

@@ -20,11 +20,13 @@ class Pair:
 
 TREES = st.recursive(
     st.integers() | st.text() | st.none(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    | st.builds(Pair, inner, inner)
-    | st.builds(Point, inner, inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.builds(Pair, inner, inner)
+        | st.builds(Point, inner, inner)
+    ),
 )
 
 

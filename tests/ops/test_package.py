@@ -18,4 +18,4 @@ def test_no_family_has_the_name_of_an_op():
 
 def test_an_unknown_op_is_named():
     with pytest.raises(AttributeError, match="no op 'tanhh'"):
-        ops.tanhh  # noqa: B018
+        ops.tanhh

@@ -1,4 +1,5 @@
-"""The recipes of CONTRIBUTING.md work: followed to the letter in a copy, an op takes one file, a pass one and its test."""
+"""The recipes of CONTRIBUTING.md work: followed to the letter in a copy, an op takes one file, a pass one and its
+test."""
 
 import os
 import shutil

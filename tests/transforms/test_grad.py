@@ -410,3 +410,7 @@ def test_a_loop_in_a_loop():
         return ops.while_(w, n, zero, x, cond=cond, body=body, n_consts=1, capacity=2)[2]
 
     check_orders(Module.of(trace(main, i32[()], S, S)), np.int32(3), 0.4, 0.3)
+
+
+def test_a_loop_of_default_capacity():
+    check_orders(Module.of(trace(lambda n, x, w: loop(n, x, w, 0), i32[()], S, S)), np.int32(5), 0.4, 0.3)

@@ -86,7 +86,8 @@ def test_text_of_more_programs_reads_back(chunk):
 
 
 def check_executable(programs: range, size: int, optimise: bool) -> None:
-    """All programs as functions of one module, so that it is compiled once. Doubles, so that no branch hangs on a bit."""
+    """All programs as functions of one module, so that it is compiled once. Doubles, so that no branch hangs on a
+    bit."""
     modules = [random_module(seed, size=size, dtype=dtypes.float64) for seed in programs]
     arguments = [random_arguments(module.main, seed) for module, seed in zip(modules, programs)]
     whole = verify(together(modules))

@@ -1,5 +1,6 @@
-"""Decisions and loops on tensors as functions: `cond`, `while_loop`, `scan`. They work in every mode, run on the device, and
-can be differentiated. Tensors from outside that a body reads are passed to it; those that it changes are carried along.
+"""Decisions and loops on tensors as functions: `cond`, `while_loop`, `scan`. They work in every mode, run on the
+device, and can be differentiated. Tensors from outside that a body reads are passed to it; those that it changes are
+carried along.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
 
 
 def _branch(
-    traced: Traced, num_args: int, captured: Sequence[Any], changed: Sequence[Any], args: Sequence[int], types: Sequence[Any]
+    traced: Traced,
+    num_args: int,
+    captured: Sequence[Any],
+    changed: Sequence[Any],
+    args: Sequence[int],
+    types: Sequence[Any],
 ) -> Fn:
     """A branch over the common operands, with the common outputs: results, changed arguments, changed tensors."""
 
@@ -123,8 +129,9 @@ def _check_carry(init: Any, traced: Traced, count: int, what: str) -> None:
 def while_loop(test: Callable[..., Any], body: Callable[..., Any], init: Any, *, capacity: int = 0) -> Any:
     """Repeat carry = body(carry) while test(carry) is true; returns the last carry.
 
-    init: any container of tensors. capacity: trips whose residuals a gradient keeps at once (a power of two; 0: by size);
-    more trips stay exact and cost time. Raises E0221 when the carry changes type, E0222 when test gives no single bool.
+    init: any container of tensors. capacity: trips whose residuals a gradient keeps at once (a power of two; 0: by
+    size); more trips stay exact and cost time. Raises E0221 when the carry changes type, E0222 when test gives no
+    single bool.
     """
     init = _carry(init)
     tested, stepped = _apply.trace(test, (init,)), _apply.trace(body, (init,))
@@ -157,16 +164,23 @@ def _check_test(tested: Traced) -> None:
         raise UserError("E0222", f"the test of while_loop gives {found}", fix="return one bool, such as x < 3")
 
 
-def scan(body: Callable[..., Any], init: Any, xs: Any = None, *, length: int | None = None, reverse: bool = False) -> Any:
-    """(carry, ys): carry, y = body(carry, x) for each x along the first axis of xs (a container of tensors); ys are stacked.
+def scan(
+    body: Callable[..., Any], init: Any, xs: Any = None, *, length: int | None = None, reverse: bool = False
+) -> Any:
+    """(carry, ys): carry, y = body(carry, x) for each x along the first axis of xs (a container of tensors); ys are
+    stacked.
 
     length: number of trips when xs is None. Raises E0221 when the carry changes type, E0224 when lengths differ.
     """
     init = _carry(init)
     stacked = _apply.dynamic_leaves((xs,))
-    sizes = {tuple(x.shape)[0] if len(x.shape) else None for x in stacked} | ({length} - {None})
+    sizes = {next(iter(x.shape), None) for x in stacked} | ({length} - {None})
     if len(sizes) != 1 or None in sizes:
-        raise UserError("E0224", f"scan over lengths {sorted(map(str, sizes))}", fix="stack xs along the first axis, or give length=")
+        raise UserError(
+            "E0224",
+            f"scan over lengths {sorted(map(str, sizes))}",
+            fix="stack xs along the first axis, or give length=",
+        )
     first = tree.tree_map(lambda x: _first(x) if is_dynamic(x) else x, xs)
     traced = _apply.trace(body, (init, first))
     parts = traced.result(list(range(traced.num_outputs)))

@@ -1,7 +1,7 @@
 """Differentiation of Python functions: `grad`, `grad_all`, `value_and_grad`, `vjp`, and what steers it.
 
-Each traces the function, differentiates the IR (transforms/grad.py) and applies the result in the mode of the moment, so
-they nest at will, inside and outside of `jit`. Parameters that the function reads are found by identity.
+Each traces the function, differentiates the IR (transforms/grad.py) and applies the result in the mode of the moment,
+so they nest at will, inside and outside of `jit`. Parameters that the function reads are found by identity.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Wrt = int | Sequence[Any]
 def grad(function: Callable[..., Any], argnums: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """The gradient of a scalar function with respect to the arguments `argnums` (or to tensors given in a list).
 
-    The result has the shape of the argument (a tuple for several). has_aux: the function returns (loss, aux), the result is
-    (gradient, aux). Raises E0306 when the function does not return one float, E0305 for an integer tensor.
+    The result has the shape of the argument (a tuple for several). has_aux: the function returns (loss, aux), the
+    result is (gradient, aux). Raises E0306 when the function does not return one float, E0305 for an integer tensor.
     """
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
@@ -74,16 +74,24 @@ def grad_all(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differentiate(
-    function: Callable[..., Any], wrt: Wrt, args: tuple[Any, ...], kwargs: dict[str, Any], *, has_aux: bool, scalar: bool
+    function: Callable[..., Any],
+    wrt: Wrt,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    has_aux: bool,
+    scalar: bool,
 ) -> tuple[Any, Any]:
-    by_argument = isinstance(wrt, int) or (isinstance(wrt, tuple) and all(isinstance(i, int) for i in wrt))
-    chosen: tuple[Any, ...] = ((wrt,) if isinstance(wrt, int) else tuple(wrt)) if by_argument else ()
+    chosen = _arguments(wrt)
     args = tuple([_inexact_numbers(a) if i in chosen else a for i, a in enumerate(args)])
     for i in chosen:
         if not 0 <= i < len(args):
             raise UserError("E0307", f"argument {i} of {len(args)} is to be differentiated", fix="argnums count from 0")
     traced = _apply.trace(function, args, kwargs)
-    positions, rebuild = _argument_positions(args, chosen) if by_argument else _tensor_positions(traced, list(wrt))  # type: ignore[arg-type]
+    if isinstance(wrt, int) or chosen:
+        positions, rebuild = _argument_positions(args, chosen, bare=isinstance(wrt, int))
+    else:
+        positions, rebuild = _tensor_positions(traced, list(wrt))
     present = [p for p in positions if p is not None]
     _check_inexact(traced, present)
     seeds = _seeds(traced, has_aux, scalar)
@@ -104,7 +112,16 @@ def _check_inexact(traced: Traced, positions: Sequence[int]) -> None:
         type = traced.fn.in_types[p]
         if not type.dtype.is_inexact:
             what = f"argument {p}" if p < traced.num_args else "a captured tensor"
-            raise UserError("E0305", f"{what} to differentiate by is {type}", fix="use float tensors: x.astype(td.float32)")
+            raise UserError(
+                "E0305", f"{what} to differentiate by is {type}", fix="use float tensors: x.astype(td.float32)"
+            )
+
+
+def _arguments(wrt: Wrt) -> tuple[int, ...]:
+    """The argument numbers that `wrt` names, none when it names tensors."""
+    if isinstance(wrt, int):
+        return (wrt,)
+    return tuple(wrt) if isinstance(wrt, tuple) and all(isinstance(i, int) for i in wrt) else ()
 
 
 def _inexact_numbers(argument: Any) -> Any:
@@ -120,8 +137,13 @@ def _inexact_numbers(argument: Any) -> Any:
     return tree.tree_map(convert, argument)
 
 
-def _argument_positions(args: tuple[Any, ...], chosen: tuple[int, ...]) -> tuple[list[int | None], Callable[..., Any]]:
-    """Parameter positions of the leaves of the chosen arguments, and how gradients are put into the arguments' shape."""
+def _argument_positions(
+    args: tuple[Any, ...], chosen: tuple[int, ...], bare: bool
+) -> tuple[list[int | None], Callable[..., Any]]:
+    """Parameter positions of the leaves of the chosen arguments, and how gradients take the arguments' shape.
+
+    bare: the gradient of the one argument itself, not a tuple of one.
+    """
     positions: list[int | None] = []
     shapes = []
     start = 0
@@ -141,7 +163,7 @@ def _argument_positions(args: tuple[Any, ...], chosen: tuple[int, ...]) -> tuple
     def rebuild(grads: Sequence[Any]) -> Any:
         rest = iter(grads)
         parts = tuple([shape.unflatten([next(rest) for _ in range(shape.num_leaves)]) for shape in shapes])
-        return parts[0] if len(chosen) == 1 else parts
+        return parts[0] if bare else parts
 
     return positions, rebuild
 
@@ -172,7 +194,9 @@ def _seeds(traced: Traced, has_aux: bool, scalar: bool) -> Sequence[bool] | str:
         return [*[t.dtype.is_inexact for t in types], *rest]
     if not types or types[0].shape != () or not types[0].dtype.is_float or (len(types) > 1 and not has_aux):
         found = ", ".join(map(str, types)) or "no tensor"
-        fix = "return one float: take the mean or sum of the loss" + ("" if has_aux else "; more results need has_aux=True")
+        fix = "return one float: take the mean or sum of the loss" + (
+            "" if has_aux else "; more results need has_aux=True"
+        )
         raise UserError("E0306", f"the function to be differentiated returns {found}", fix=fix)
     return [True, *[False] * (len(types) - 1), *rest]
 
@@ -198,7 +222,9 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., An
         cts = [Tensor(c) if not is_tensor(c) else c for c in given]
         types = [t for t, is_live in zip(traced.fn.out_types, live, strict=True) if is_live]
         if [c.type for c in cts] != types:
-            raise UserError("E0308", f"the cotangents are {[str(c.type) for c in cts]}", fix=f"pass {[str(t) for t in types]}")
+            raise UserError(
+                "E0308", f"the cotangents are {[str(c.type) for c in cts]}", fix=f"pass {[str(t) for t in types]}"
+            )
         grads = iter(driver.run_fn(line.backward, traced.fns, [*residuals, *cts]))
         return tuple([tree.tree_map(lambda x: next(grads) if _has_gradient(x) else None, a) for a in args])
 
@@ -230,7 +256,8 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function its own gradient: it returns (result, pull), where pull(cotangent) gives one gradient per argument.
+    """Give a function its own gradient: it returns (result, pull), where pull(cotangent) gives one gradient per
+    argument.
 
         @td.custom_gradient
         def log1pexp(x):
@@ -293,6 +320,7 @@ def _checked(grads: Any, symbols: Sequence[Any]) -> list[Any]:
     for g, s in zip(given, wanted, strict=True):
         if s.dtype.is_inexact and (not is_tensor(g) or g.type != s.type):
             found = g.type if is_tensor(g) else repr(g)
-            raise UserError("E0311", f"the gradient of an argument {s.type} is {found}", fix="give it the argument's type")
+            raise UserError(
+                "E0311", f"the gradient of an argument {s.type} is {found}", fix="give it the argument's type"
+            )
     return [g for g, s in zip(given, wanted, strict=True) if s.dtype.is_inexact]
-

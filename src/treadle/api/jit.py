@@ -1,13 +1,14 @@
 """`jit(function)`: trace once per kind of arguments, compile, and run the program from then on.
 
-State that the function reads (parameters, buffers, any tensor from outside) becomes inputs; state that it changes becomes
-outputs in donated memory. A program is used again when the key of the arguments fits and nothing the trace relied on has
-changed (settings of cells, plain numbers among the function's globals and closure); else the reason is recorded and, at
-TREADLE_DEBUG >= 1, printed.
+State that the function reads (parameters, buffers, any tensor from outside) becomes inputs; state that it changes
+becomes outputs in donated memory. A program is used again when the key of the arguments fits and nothing the trace
+relied on has changed (settings of cells, plain numbers among the function's globals and closure); else the reason is
+recorded and, at TREADLE_DEBUG >= 1, printed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import sys
@@ -104,7 +105,9 @@ class Program:
 
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.function = function
-        self.traced = traced = _apply.trace(function, args, kwargs)
+        traced = _apply.trace(function, args, kwargs)
+        # Whoever owns this program may be among the objects that the trace touched: hold those weakly only.
+        self.traced = dataclasses.replace(traced, touched=())
         self.module = Module.of(traced.fn, traced.fns)
         self.optimised = driver.optimise(self.module)
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
@@ -223,7 +226,9 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 _graphs: weakref.WeakKeyDictionary[Any, dict[Any, Jitted]] = weakref.WeakKeyDictionary()
 
 
-def graph_call(owner: Any, what: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def graph_call(
+    owner: Any, what: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Call `function` compiled; programs are kept with `owner` (weakly) under the key `what`."""
     programs = _graphs.setdefault(owner, {})
     if what not in programs:

@@ -39,7 +39,8 @@ def report(module: Module, executable: Executable) -> dict[str, Any]:
 
 
 def stages(loss: Callable[..., Any], params: Sequence[Any], *args: Any, name: str = "function") -> str:
-    """A text of one line per stage for the training step `value_and_grad(loss, params)(*args)`, which is run a few times.
+    """A text of one line per stage for the training step `value_and_grad(loss, params)(*args)`, which is run a few
+    times.
 
     loss: a function of `args` to one float, reading the tensors `params`. Nothing is changed but what `loss` changes.
     """
@@ -51,9 +52,11 @@ def stages(loss: Callable[..., Any], params: Sequence[Any], *args: Any, name: st
     step = _apply.trace(value_and_grad(loss, list(params)), args)
     rows.append(("grad", f"{_count(Module.of(step.fn, step.fns))} with the gradient, in {_since(start)}"))
     program = Program(name, value_and_grad(loss, list(params)), args, {})
-    passes = [e for e in events.events("transforms")][-_num_passes() :]
+    passes = events.events("transforms")[-_num_passes() :]
     changes = ", ".join(f"{e.name} {e.payload['nodes_after'] - e.payload['nodes_before']:+d}" for e in passes)
-    rows.append(("opt", f"{_count(program.optimised)} after {changes}, in {text.seconds(sum(e.seconds for e in passes))}"))
+    rows.append(
+        ("opt", f"{_count(program.optimised)} after {changes}, in {text.seconds(sum(e.seconds for e in passes))}")
+    )
     hlo = driver.stablehlo(program.optimised)
     rows.append(("hlo", f"{hlo.count('stablehlo.')} StableHLO operations, {len(hlo) / 1024:.0f} KiB of text"))
     optimised = program.executable.hlo_text()

@@ -26,7 +26,9 @@ def _is_number(text: str) -> bool:
 
 def diff(before: str, after: str, name: str = "") -> str:
     """The unified diff of two texts, "" when they are equal."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"{name} before", f"{name} after", lineterm="")
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), f"{name} before", f"{name} after", lineterm=""
+    )
     return "\n".join(lines)
 
 

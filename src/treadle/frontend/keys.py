@@ -1,7 +1,7 @@
 """Keys of compiled programs: what must be equal for a program to be used again, and in words what was not.
 
-The key of a call: the shape of the argument tree and for each leaf its type (tensors), the word "float" (Python floats are
-inputs), or the value itself (everything else is fixed in the program).
+The key of a call: the shape of the argument tree and for each leaf its type (tensors), the word "float" (Python floats
+are inputs), or the value itself (everything else is fixed in the program).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
     try:
         hash(entries)
     except TypeError:
-        bad = next(i for i, leaf in enumerate(leaves) if not is_dynamic(leaf) and getattr(type(leaf), "__hash__", None) is None)
+        bad = next(
+            i for i, leaf in enumerate(leaves) if not is_dynamic(leaf) and getattr(type(leaf), "__hash__", None) is None
+        )
         path = shape.paths()[bad]
         raise UserError(
             "E0207",

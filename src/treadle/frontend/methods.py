@@ -80,12 +80,8 @@ class TensorMethods:
     __and__, __rand__, __iand__ = (f(logic.bitwise_and) for f in (_operator, _reflected, _in_place))
     __or__, __ror__, __ior__ = (f(logic.bitwise_or) for f in (_operator, _reflected, _in_place))
     __xor__, __rxor__, __ixor__ = (f(logic.bitwise_xor) for f in (_operator, _reflected, _in_place))
-    __lshift__, __rlshift__, __ilshift__ = (
-        f(logic.bitwise_left_shift) for f in (_operator, _reflected, _in_place)
-    )
-    __rshift__, __rrshift__, __irshift__ = (
-        f(logic.bitwise_right_shift) for f in (_operator, _reflected, _in_place)
-    )
+    __lshift__, __rlshift__, __ilshift__ = (f(logic.bitwise_left_shift) for f in (_operator, _reflected, _in_place))
+    __rshift__, __rrshift__, __irshift__ = (f(logic.bitwise_right_shift) for f in (_operator, _reflected, _in_place))
     __lt__, __le__ = _operator(logic.less), _operator(logic.less_equal)
     __gt__, __ge__ = _operator(logic.greater), _operator(logic.greater_equal)
 

@@ -300,4 +300,3 @@ def diagonal(x: Any, axis1: int = -2, axis2: int = -1) -> Any:
     flat = reshape(permute(x, (*rest, a, b)), (*lead, n * n))
     ends = (*lead, n * n)
     return ops.slice_(flat, starts=(0,) * len(ends), limits=ends, strides=(*[1] * len(lead), n + 1))
-

@@ -1,7 +1,8 @@
-"""`Tensor`: a mutable handle on an immutable value, which is an array (eager) or an IR value (inside a traced function).
+"""`Tensor`: a mutable handle on an immutable value, which is an array (eager) or an IR value (inside a traced
+function).
 
-Every op reaches `__treadle_op__`: in a trace it builds a node, else the executor that the driver installed runs the op at
-once. `x += 1` and `x[i] = v` give the handle another value; indexing and reshaping give new tensors, never views.
+Every op reaches `__treadle_op__`: in a trace it builds a node, else the executor that the driver installed runs the op
+at once. `x += 1` and `x[i] = v` give the handle another value; indexing and reshaping give new tensors, never views.
 """
 
 from __future__ import annotations
@@ -88,7 +89,11 @@ class Tensor(TensorMethods):
                 raise UserError("E0203", "tensors need the runtime", fix="import treadle, not its parts")
             return hooks.run_op(op, args, attrs)
         values = [
-            trace.read(a) if isinstance(a, Tensor) else trace.constant(a) if isinstance(a, np.ndarray | np.generic) else a
+            trace.read(a)
+            if isinstance(a, Tensor)
+            else trace.constant(a)
+            if isinstance(a, np.ndarray | np.generic)
+            else a
             for a in args
         ]
         result = apply(op, strengthen(values, args), attrs)
@@ -132,7 +137,7 @@ class Tensor(TensorMethods):
             raise UserError(
                 "E0204",
                 f"the numbers of a tensor {self.type} are not known while the function is being traced",
-                fix="return the tensor and look at it outside, or run in eager mode: context.set_context(mode=PYNATIVE_MODE)",
+                fix="return the tensor and look at it outside, or run in eager mode",
             )
         return np.array(hooks.to_numpy(self._value), copy=True)
 
@@ -154,7 +159,7 @@ class Tensor(TensorMethods):
         if isinstance(self._value, Value):
             raise UserError(
                 "E0206",
-                f"{wanted} of a tensor {self.type} is asked for while the function is being traced, where it has no value yet",
+                f"{wanted} of a tensor {self.type} is asked for while the function is traced: it has no value yet",
                 fix="use td.cond, td.while_loop or td.where for decisions on tensors, or run in eager mode",
             )
         return self.item()
@@ -213,8 +218,18 @@ class Tensor(TensorMethods):
             return Tensor._of(self._value, self._trace, self._weak)
         return Tensor._of(trace.read(self), trace, self._weak)
 
+    def __copy__(self) -> Tensor:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tensor, (self.numpy(),)
+
     def assign(self, value: Any) -> Tensor:
-        """Give this tensor new elements of the same shape; they are cast to its type. Raises E0503 for another shape."""
+        """Give this tensor new elements of the same shape; they are cast to its type. Raises E0503 for another
+        shape."""
         new = value if isinstance(value, Tensor) else Tensor(value)
         self._set(new.astype(self.dtype))
         return self
@@ -242,9 +257,7 @@ def strengthen(values: list[Any], args: Sequence[Any]) -> list[Any]:
             target = dtypes.promote_scalar(target, kind)
     raised = bool(strong) and target.kind not in {d.kind for d in strong}
     cast = op_table.get("cast")
-    return [
-        cast(v, dtype=target) if w or (raised and _is_integer(v)) else v for v, w in zip(values, weak, strict=True)
-    ]
+    return [cast(v, dtype=target) if w or (raised and _is_integer(v)) else v for v, w in zip(values, weak, strict=True)]
 
 
 def _is_integer(value: Any) -> bool:

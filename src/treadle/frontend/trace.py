@@ -1,9 +1,9 @@
 """Tracing: run a Python function on symbolic tensors and collect the IR it builds.
 
-`trace(function, args)` gives a `Traced`: the `Fn`, whose parameters are the tensors among the arguments, then the captured
-tensors (state that the function read from outside), and whose outputs are the returned tensors, then the new values of the
-tensors that it changed. After the trace every tensor of the caller has its old value back; whoever runs the `Fn` writes
-the new ones.
+`trace(function, args)` gives a `Traced`: the `Fn`, whose parameters are the tensors among the arguments, then the
+captured tensors (state that the function read from outside), and whose outputs are the returned tensors, then the new
+values of the tensors that it changed. After the trace every tensor of the caller has its old value back; whoever runs
+the `Fn` writes the new ones.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class Trace:
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced function. Parameters of `fn`: the dynamic leaves of the arguments, then `captured`. Its outputs: the tensors
-    returned, then the new values of the arguments `changed_args` (positions), then those of the tensors `changed`.
+    """A traced function. Parameters of `fn`: the dynamic leaves of the arguments, then `captured`. Its outputs: the
+    tensors returned, then the new values of the arguments `changed_args` (positions), then those of the tensors
+    `changed`.
 
     result(tensors) builds what the function returned; `touched` are the objects whose settings the trace relied on.
     """
@@ -160,14 +161,19 @@ def trace(
     )
 
 
+_OUTPUT = object()
+
+
 def _outputs(returned: Any, t: Trace) -> tuple[list[Value], Callable[[Sequence[Any]], Any]]:
     """IR values of the returned tensors, and how to build the returned object from what stands for them."""
     leaves, shape = tree.flatten(returned)
     outputs = [t.read(leaf.strong()) for leaf in leaves if is_tensor(leaf)]
+    # The symbolic tensors would keep the whole trace alive.
+    parts = [_OUTPUT if is_tensor(leaf) else leaf for leaf in leaves]
 
     def result(tensors: Sequence[Any]) -> Any:
         rest = iter(tensors)
-        return shape.unflatten([next(rest) if is_tensor(leaf) else leaf for leaf in leaves])
+        return shape.unflatten([next(rest) if part is _OUTPUT else part for part in parts])
 
     return outputs, result
 
@@ -178,7 +184,8 @@ def is_tensor(leaf: Any) -> bool:
 
 
 def is_dynamic(leaf: Any) -> bool:
-    """Tensors, NumPy arrays and scalars, and Python floats are inputs of the program; every other leaf is fixed in it."""
+    """Tensors, NumPy arrays and scalars, and Python floats are inputs of the program; every other leaf is fixed in
+    it."""
     return is_tensor(leaf) or type(leaf) in (float, complex) or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))
 
 

@@ -1,7 +1,8 @@
-"""Nested containers: `flatten(tree)` gives the leaves and a hashable `TreeDef` that puts leaves back into the same shape.
+"""Nested containers: `flatten(tree)` gives the leaves and a hashable `TreeDef` that puts leaves back into the same
+shape.
 
-Containers are tuples, named tuples, lists, dicts (in insertion order) and their subclasses, dataclasses and classes given to `register`;
-everything else is a leaf.
+Containers are tuples, named tuples, lists, dicts (in insertion order) and their subclasses, dataclasses and classes
+given to `register`; everything else is a leaf.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class TreeDef:
         rest = iter(leaves)
         tree = self._build(rest)
         if next(rest, _END) is not _END:
-            raise UserError("E0210", f"more leaves than the {self.num_leaves} of the tree", fix="pass as many as flatten gave")
+            raise UserError(
+                "E0210", f"more leaves than the {self.num_leaves} of the tree", fix="pass as many as flatten gave"
+            )
         return tree
 
     def _build(self, leaves: Iterator[Any]) -> Any:
@@ -61,7 +64,8 @@ LEAF = TreeDef(None)
 
 @dataclasses.dataclass(frozen=True)
 class _Codec:
-    """How a container class is taken apart (tree -> keys, children) and put together (class, keys, children -> tree)."""
+    """How a container class is taken apart (tree -> keys, children) and put together (class, keys, children ->
+    tree)."""
 
     split: Callable[[Any], tuple[tuple[Any, ...], Sequence[Any]]]
     join: Callable[[type, tuple[Any, ...], list[Any]], Any]
@@ -101,7 +105,9 @@ def _codec(kind: type) -> Any:
     return _codecs[kind]
 
 
-def register(kind: type, split: Callable[[Any], tuple[tuple[Any, ...], Sequence[Any]]], join: Callable[..., Any]) -> None:
+def register(
+    kind: type, split: Callable[[Any], tuple[tuple[Any, ...], Sequence[Any]]], join: Callable[..., Any]
+) -> None:
     """Make `kind` a container: split(tree) -> (keys, children); join(keys, children) -> tree."""
     _codecs[kind] = _Codec(split, lambda _, keys, children: join(keys, children))
 

@@ -1,7 +1,8 @@
-"""The only way to make nodes: `apply(op, args, attrs)` asks the op for the result types and appends to the current builder.
+"""The only way to make nodes: `apply(op, args, attrs)` asks the op for the result types and appends to the current
+builder.
 
-`with Builder("main") as b:` makes `b` current for this thread; `b.param(type)` adds parameters; `b.finish(outputs)` gives
-the `Fn`. Values of an enclosing builder may not be used inside: regions take what they need as parameters.
+`with Builder("main") as b:` makes `b` current for this thread; `b.param(type)` adds parameters; `b.finish(outputs)`
+gives the `Fn`. Values of an enclosing builder may not be used inside: regions take what they need as parameters.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Builder:
 def current() -> Builder:
     """The builder that nodes are appended to. Raises E0201 outside any."""
     if not _stack.builders:
-        raise UserError("E0201", "an IR value was used outside the function being traced", fix="return it from the function")
+        raise UserError(
+            "E0201", "an IR value was used outside the function being traced", fix="return it from the function"
+        )
     return _stack.builders[-1]
 
 
@@ -108,7 +111,9 @@ def emit(node: Node, inputs: tuple[Value, ...], attrs: Attrs | None = None) -> t
     return copy.outputs
 
 
-def trace(function: Callable[..., Any], types: Sequence[TensorType], name: str = "", fns: dict[str, Fn] | None = None) -> Fn:
+def trace(
+    function: Callable[..., Any], types: Sequence[TensorType], name: str = "", fns: dict[str, Fn] | None = None
+) -> Fn:
     """Run `function` on fresh parameters of the given types; what it returns (a value or a sequence) is the outputs."""
     with Builder(name or getattr(function, "__name__", "fn"), fns) as builder:
         outputs = function(*[builder.param(t) for t in types])

@@ -1,8 +1,8 @@
 """The IR itself: a `Module` holds functions; an `Fn` is parameters, nodes in order, outputs; a `Node` applies an op.
 
-Nothing here changes after it is made. A `Value` is a parameter (`node is None`) or a result of a node. Regions (bodies of
-`if`, `while`, `scan`) are `Fn` attributes that see only their own parameters. `Op` is the record a node points to; what
-an op *means* is declared in `treadle.ops`.
+Nothing here changes after it is made. A `Value` is a parameter (`node is None`) or a result of a node. Regions (bodies
+of `if`, `while`, `scan`) are `Fn` attributes that see only their own parameters. `Op` is the record a node points to;
+what an op *means* is declared in `treadle.ops`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Fn:
 
     __slots__ = ("name", "nodes", "outputs", "params")
 
-    def __init__(self, name: str, params: tuple[Value, ...], nodes: tuple[Node, ...], outputs: tuple[Value, ...]) -> None:
+    def __init__(
+        self, name: str, params: tuple[Value, ...], nodes: tuple[Node, ...], outputs: tuple[Value, ...]
+    ) -> None:
         self.name, self.params, self.nodes, self.outputs = name, params, nodes, outputs
 
     @property
@@ -157,7 +159,9 @@ def same_fn(a: Fn, b: Fn) -> bool:
         return False
     twin: dict[Value, Value] = dict(zip(a.params, b.params, strict=True))
     for m, n in zip(a.nodes, b.nodes, strict=True):
-        wired = len(m.inputs) == len(n.inputs) and all(twin.get(x) is y for x, y in zip(m.inputs, n.inputs, strict=True))
+        wired = len(m.inputs) == len(n.inputs) and all(
+            twin.get(x) is y for x, y in zip(m.inputs, n.inputs, strict=True)
+        )
         if m.op is not n.op or not wired or m.where != n.where or not same_attrs(m.attrs, n.attrs):
             return False
         if [o.type for o in m.outputs] != [o.type for o in n.outputs]:

@@ -1,4 +1,5 @@
-"""The record of an op: its name and rules. The table of all ops is filled by `treadle.ops`; nothing here knows any op."""
+"""The record of an op: its name and rules. The table of all ops is filled by `treadle.ops`; nothing here knows any
+op."""
 
 from __future__ import annotations
 
@@ -90,7 +91,9 @@ OPS: dict[str, Op] = {}
 def register(op: Op) -> Op:
     """Put the op into the table. Raises E0190 when the name is taken."""
     if op.name in OPS:
-        raise UserError("E0190", f"op {op.name!r} is declared twice: {OPS[op.name].home} and {op.home}", fix="rename one")
+        raise UserError(
+            "E0190", f"op {op.name!r} is declared twice: {OPS[op.name].home} and {op.home}", fix="rename one"
+        )
     OPS[op.name] = op
     return op
 

@@ -237,7 +237,9 @@ def parse_module(text: str) -> Module:
     body = text.lstrip()
     if not body.startswith(HEADER):
         head = body.splitlines()[0] if body else ""
-        raise UserError("E0192", f"the IR text begins with {head!r}, not with {HEADER!r}", fix="write it with this version")
+        raise UserError(
+            "E0192", f"the IR text begins with {head!r}, not with {HEADER!r}", fix="write it with this version"
+        )
     offset = text.index(HEADER)
     return _Parser(" " * offset + " " * len(HEADER) + text[offset + len(HEADER) :]).module()
 

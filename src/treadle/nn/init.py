@@ -7,7 +7,6 @@ the raw bits of NumPy's Philox, a stream that NumPy promises not to change; noth
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ def fans(shape: Shape) -> tuple[int, int]:
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
     """By what a layer before this function should scale, so that variances stay. Raises E0562 for an unknown name."""
     leaky = math.sqrt(2 / (1 + slope**2))
-    gains = vars(SimpleNamespace(linear=1.0, sigmoid=1.0, tanh=5 / 3, relu=math.sqrt(2), leaky_relu=leaky))
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "leaky_relu": leaky}
     if nonlinearity not in gains:
         raise UserError("E0562", f"nonlinearity {nonlinearity!r}", fix="use one of " + ", ".join(gains))
     found: float = gains[nonlinearity]
@@ -185,9 +184,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _filled(tensor, xavier_normal(tensor.shape, gain, tensor.dtype))
 
 
-def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
-) -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill as `kaiming_uniform`."""
     return _filled(tensor, kaiming_uniform(tensor.shape, a, mode, nonlinearity, tensor.dtype))
 

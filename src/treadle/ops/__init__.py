@@ -1,7 +1,8 @@
-"""All ops. A family file declares each op with all its rules (`_declare.py` has the contract); adding an op touches one file.
+"""All ops. A family file declares each op with all its rules (`_declare.py` has the contract); adding an op touches
+one file.
 
-Importing this package imports every family, which registers its ops; each op is also a name here, and can be called on IR
-values and on tensors. A name that Python keeps for itself has an underscore behind it: `ops.if_`.
+Importing this package imports every family, which registers its ops; each op is also a name here, and can be called on
+IR values and on tensors. A name that Python keeps for itself has an underscore behind it: `ops.if_`.
 """
 
 import importlib

@@ -1,7 +1,8 @@
 """Axes rules read: which axis of which operand is which axis of the result; and the FLOPs that follow from them.
 
 An axes rule is text such as `"... m k, k n -> ... m n"`: one list of names per operand and result. `...` stands for the
-axes that are not named, `!x` marks an axis that cannot be split, `1` an axis of size 1. A name that no result has is summed.
+axes that are not named, `!x` marks an axis that cannot be split, `1` an axis of size 1. A name that no result has is
+summed.
 """
 
 from __future__ import annotations
@@ -62,9 +63,11 @@ def axes_of(node: Node) -> Axes | None:
 
 
 def flops(root: Module | Fn) -> int:
-    """Floating-point operations of one run: two per multiply-add of products and convolutions, one per element elsewhere.
+    """Floating-point operations of one run: two per multiply-add of products and convolutions, one per element
+    elsewhere.
 
-    A `scan` counts its trips; the body of a `while`, whose trips are not known, and the dearer branch of an `if` count once.
+    A `scan` counts its trips; the body of a `while`, whose trips are not known, and the dearer branch of an `if` count
+    once.
     """
     module = root if isinstance(root, Module) else Module.of(root)
     return _fn_flops(module.main, module)

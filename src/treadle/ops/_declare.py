@@ -6,9 +6,9 @@
 | type | types, attributes -> type or tuple of types | error at import |
 | ref | NumPy arrays -> array(s) | the expansion is run |
 | expand | values -> values, in other ops | error unless `ref` and `hlo` are there |
-| grad | (*inputs, *outputs, *cotangents) -> one cotangent or None per input, in ops | derived from `expand`, else error |
-| saved | values -> (outputs, residuals): a variant that keeps what `grad` wants; then `grad(*inputs, *outputs, residuals, *cts)` | plain inputs and outputs |
-| axes | `"m k, k n -> m n"`, `...`, `!k` needs the whole axis, or a function of types and attributes giving it | error: write No("...") |
+| grad | (*inputs, *outputs, *cotangents) -> a cotangent or None per input, in ops | taken from `expand` |
+| saved | values -> (outputs, residuals); then `grad(*inputs, *outputs, residuals, *cts)` | plain inputs and outputs |
+| axes | `"m k, k n -> m n"` (see `_axes.py`), or a function giving it | error: write No("...") |
 | hlo | StableHLO name, or function(b, *operands, **attrs) of a builder | `expand` is lowered |
 | onnx | ONNX name, or function(g, *names, **attrs) of a graph writer | error: write No("...") |
 | prepare | arguments -> values: promotion and broadcasting at the call | arguments must be tensors of fitting types |
@@ -35,7 +35,8 @@ __all__ = ["OPS", "No", "Op", "Sample", "Samples", "check_declarations", "op"]
 
 
 def op(**rules: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op: the function below gives name, parameters and docstring; `rules` give the rest (see the module)."""
+    """Declare an op: the function below gives name, parameters and docstring; `rules` give the rest (see the
+    module)."""
     unknown = rules.keys() - set(RULES)
     if unknown:
         raise TypeError(f"no such rule: {', '.join(sorted(unknown))}")
@@ -64,7 +65,9 @@ def check_declarations() -> None:
         if "grad" not in each.rules and "expand" not in each.rules and "reverse" not in each.rules:
             missing.append("grad")
         if missing:
-            raise TypeError(f"op {each.name} ({each.home}) lacks {', '.join(missing)}; write No('reason') where there is none")
+            raise TypeError(
+                f"op {each.name} ({each.home}) lacks {', '.join(missing)}; write No('reason') where there is none"
+            )
 
 
 @dataclass(frozen=True)

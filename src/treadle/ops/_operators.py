@@ -8,7 +8,8 @@ from treadle.ir import op as op_table
 from treadle.ir.node import Value
 
 _BINARY = {
-    "__add__": "add", "__sub__": "sub", "__mul__": "mul", "__truediv__": "div", "__pow__": "pow", "__matmul__": "matmul",
+    "__add__": "add", "__sub__": "sub", "__mul__": "mul", "__truediv__": "div", "__pow__": "pow",
+    "__matmul__": "matmul",
     "__lt__": "less", "__le__": "less_equal", "__gt__": "greater", "__ge__": "greater_equal",
 }  # fmt: skip
 

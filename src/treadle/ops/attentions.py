@@ -24,8 +24,8 @@ from treadle.ops.casting import cast
 from treadle.ops.compare import greater_equal, select
 from treadle.ops.creation import full, iota
 from treadle.ops.functions import exp
-from treadle.ops.products import contract
 from treadle.ops.norm import exp_shift
+from treadle.ops.products import contract
 from treadle.ops.reduce import reduce_sum, wide, wide_array, widen
 from treadle.ops.shape import LETTERS, reshape
 

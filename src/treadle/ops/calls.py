@@ -1,4 +1,5 @@
-"""Ops that run a function as it stands: `call` by name; `remat` and `custom_vjp`, which steer differentiation; `barrier`."""
+"""Ops that run a function as it stands: `call` by name; `remat` and `custom_vjp`, which steer differentiation;
+`barrier`."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def _(s: Samples) -> Iterator[Sample]:
 
 @op(axes=No("operands are of any types"), onnx=No("the barrier only matters to XLA"))
 def barrier(*operands: Value) -> Any:
-    """The operands themselves; the compiler may not move or merge work across (it keeps recomputation from being undone)."""
+    """The operands themselves; the compiler may not move or merge work across (it keeps recomputation from being
+    undone)."""
 
 
 @barrier.type
@@ -145,7 +147,12 @@ def _(*operands: TensorType, body: Fn, backward: Fn, n_outputs: int) -> Types:
     need(body.in_types == operands, "E0176", f"{body.name} takes {body.in_types}, given {operands}", "pass these types")
     outputs = body.out_types[:n_outputs]
     given = (*operands, *body.out_types, *[t for t in outputs if t.dtype.is_inexact])
-    need(backward.in_types == given, "E0176", f"the gradient takes {backward.in_types}, given {given}", "take these types")
+    need(
+        backward.in_types == given,
+        "E0176",
+        f"the gradient takes {backward.in_types}, given {given}",
+        "take these types",
+    )
     wanted = tuple([t for t in operands if t.dtype.is_inexact])
     need(backward.out_types == wanted, "E0176", f"the gradient returns {backward.out_types}", f"return {wanted}")
     return outputs

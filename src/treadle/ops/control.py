@@ -4,9 +4,10 @@ Bodies are `Fn` attributes that see only their own parameters. Every op here has
 reverse(run, inputs, flags, **attrs) -> (outputs, pullback), where `run` is the reverse-mode run (it splits bodies by
 `run.linearise`) and `flags` says which inputs need a gradient.
 
-The reverse of `while` keeps residuals on stacks of fixed capacity C, written round: entry i at i mod C. The backward loop
-walks one segment of at most C trips at a time; for an earlier segment the loop is run again from its start. So the gradient
-is exact for any trip count, without a rerun of the program; more than C trips only cost time (docs/decisions/0002).
+The reverse of `while` keeps residuals on stacks of fixed capacity C, written round: entry i at i mod C. The backward
+loop walks one segment of at most C trips at a time; for an earlier segment the loop is run again from its start. So
+the gradient is exact for any trip count, without a rerun of the program; more than C trips only cost time
+(docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -22,11 +23,24 @@ from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, bool_, f64, i32
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops._regions import AXES, Reversed, inexact, need, number, peek, picked, push, region, spread, types_of, zeros
+from treadle.ops._regions import (
+    AXES,
+    Reversed,
+    inexact,
+    need,
+    number,
+    peek,
+    picked,
+    push,
+    region,
+    spread,
+    types_of,
+    zeros,
+)
 from treadle.ops.bits import bit_and
 from treadle.ops.compare import greater, less, logical_and
-from treadle.ops.elementwise import add, sub
 from treadle.ops.dynamic import dynamic_slice
+from treadle.ops.elementwise import add, sub
 from treadle.ops.shape import reshape
 
 _STACK_BYTES = 64 << 20
@@ -46,7 +60,12 @@ def if_(pred: Value, *operands: Value, then: Fn, orelse: Fn) -> Any:
 def _(pred: TensorType, *operands: TensorType, then: Fn, orelse: Fn) -> Types:
     need(pred == bool_[()], "E0170", f"the condition is {pred}", "it must be one bool: bool[]")
     for branch in (then, orelse):
-        need(branch.in_types == operands, "E0171", f"{branch.name} takes {branch.in_types}, given {operands}", "pass these")
+        need(
+            branch.in_types == operands,
+            "E0171",
+            f"{branch.name} takes {branch.in_types}, given {operands}",
+            "pass these",
+        )
     both = f"{then.name} returns {then.out_types}, {orelse.name} {orelse.out_types}"
     need(then.out_types == orelse.out_types, "E0171", both, "return the same types from both branches")
     return then.out_types
@@ -136,8 +155,9 @@ def _(s: Samples) -> Iterator[Sample]:
 def while_(*inputs: Value, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
     """Repeat carry = body(consts, carry) while cond(consts, carry); returns the last carry.
 
-    inputs: n_consts constants, then the initial carry. capacity: trips whose residuals a gradient keeps before it has to
-    run the loop again (0: chosen by size). Raises E0170 when cond gives no single bool, E0172 when the carry changes type.
+    inputs: n_consts constants, then the initial carry. capacity: trips whose residuals a gradient keeps before it has
+    to run the loop again (0: chosen by size). Raises E0170 when cond gives no single bool, E0172 when the carry
+    changes type.
     """
 
 
@@ -185,7 +205,15 @@ class _WhileReverse:
     """The two loops of a reversed `while` (the scheme is in the module's docstring)."""
 
     def __init__(
-        self, run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, cond: Fn, body: Fn, n_consts: int, capacity: int = 0
+        self,
+        run: Any,
+        inputs: tuple[Value, ...],
+        flags: tuple[bool, ...],
+        *,
+        cond: Fn,
+        body: Fn,
+        n_consts: int,
+        capacity: int = 0,
     ) -> None:
         self.n, self.cond = n_consts, cond
         self.consts, self.init = inputs[:n_consts], inputs[n_consts:]
@@ -198,7 +226,8 @@ class _WhileReverse:
         self.trips = capacity or _capacity(self.saved)
 
     def loop(self, stop: Value | None, init: Sequence[Value], stacks: Sequence[Value]) -> tuple[Value, ...]:
-        """Run forward and keep residuals: (carry, trip count, stacks). stop: the count to end at (default: cond decides)."""
+        """Run forward and keep residuals: (carry, trip count, stacks). stop: the count to end at (default: cond
+        decides)."""
         k, extra = len(init), [] if stop is None else [stop]
         skip = len(extra) + self.n
 
@@ -208,7 +237,12 @@ class _WhileReverse:
             return build.inline(self.cond, args[: self.n + k])
 
         def step(*args: Value) -> list[Value]:
-            consts, carry, count, kept = args[len(extra) : skip], args[skip : skip + k], args[skip + k], args[skip + k + 1 :]
+            consts, carry, count, kept = (
+                args[len(extra) : skip],
+                args[skip : skip + k],
+                args[skip + k],
+                args[skip + k + 1 :],
+            )
             results = build.inline(self.line.forward, [*consts, *carry])
             slot = _remainder(count, self.trips)
             new = [push(s, r, slot) for s, r in zip(kept, picked(results[k:], self.stacked), strict=True)]
@@ -230,14 +264,14 @@ class _WhileReverse:
         def pullback(*cts: Value) -> list[Value | None]:
             grads = self.backward(count, stacks, fixed, picked(cts, self.live))
             n_live = sum(self.live)
-            ends = [g if f else None for g, f in zip(spread(grads[:n_live], self.live), self.flags[self.n :], strict=True)]
+            ends = [
+                g if f else None for g, f in zip(spread(grads[:n_live], self.live), self.flags[self.n :], strict=True)
+            ]
             return [*spread(grads[n_live:], self.flags[: self.n]), *ends]
 
         return tuple(results[:k]), pullback
 
-    def backward(
-        self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value]
-    ) -> Sequence[Value]:
+    def backward(self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value]) -> Sequence[Value]:
         """Cotangents of the live carry at the start, then sums of the constants' gradients."""
         sums = [zeros(t.type) for t, f in zip(self.consts, self.flags, strict=False) if f]
         state = [*cts, *sums]
@@ -318,4 +352,3 @@ def _(s: Samples) -> Iterator[Sample]:
     wrong = build.trace(lambda w, n, x: (n, n), types, "wrong")
     yield s(f64[2], np.int32(0), f64[2], cond=cond, body=wrong, n_consts=1, bad="E0172")
     yield s(f64[2], np.int32(0), f64[2], cond=wrong, body=body, n_consts=1, bad="E0170")
-

@@ -1,4 +1,5 @@
-"""`scan`: a loop of known length over the first axis of its inputs, with a carry. Its gradient is a scan the other way."""
+"""`scan`: a loop of known length over the first axis of its inputs, with a carry. Its gradient is a scan the other
+way."""
 
 from __future__ import annotations
 
@@ -12,7 +13,20 @@ from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops._regions import AXES, Reversed, inexact, need, number, peek, picked, push, region, spread, types_of, zeros
+from treadle.ops._regions import (
+    AXES,
+    Reversed,
+    inexact,
+    need,
+    number,
+    peek,
+    picked,
+    push,
+    region,
+    spread,
+    types_of,
+    zeros,
+)
 from treadle.ops.compare import less
 from treadle.ops.control import while_
 from treadle.ops.elementwise import add, sub
@@ -22,8 +36,8 @@ from treadle.ops.elementwise import add, sub
 def scan(*inputs: Value, body: Fn, n_consts: int, n_carry: int, length: int, reverse: bool = False) -> Any:
     """(carry, ys): repeat carry, y = body(consts, carry, x) for x in xs along their first axis; ys are stacked.
 
-    inputs: n_consts constants, n_carry initial carries, then xs, each [length, ...]. reverse: from the last x to the first.
-    Raises E0174 when lengths or types do not fit.
+    inputs: n_consts constants, n_carry initial carries, then xs, each [length, ...]. reverse: from the last x to the
+    first. Raises E0174 when lengths or types do not fit.
     """
 
 
@@ -31,7 +45,12 @@ def scan(*inputs: Value, body: Fn, n_consts: int, n_carry: int, length: int, rev
 def _(*inputs: TensorType, body: Fn, n_consts: int, n_carry: int, length: int, reverse: bool = False) -> Types:
     fixed, xs = inputs[: n_consts + n_carry], inputs[n_consts + n_carry :]
     for i, x in enumerate(xs):
-        need(x.rank > 0 and x.shape[0] == length, "E0174", f"xs {i} is {x}, length is {length}", "stack along the first axis")
+        need(
+            x.rank > 0 and x.shape[0] == length,
+            "E0174",
+            f"xs {i} is {x}, length is {length}",
+            "stack along the first axis",
+        )
     given = (*fixed, *[x.with_shape(x.shape[1:]) for x in xs])
     need(body.in_types == given, "E0174", f"{body.name} takes {body.in_types}, given {given}", "pass these types")
     carry = body.out_types[:n_carry]
@@ -68,7 +87,11 @@ def _(*inputs: Value, body: Fn, n_consts: int, n_carry: int, length: int, revers
         at = sub(length - 1, count) if reverse else count
         slices = [peek(x, at) for x in args[n_consts : len(held)]]
         results = build.inline(body, [*args[:n_consts], *carry, *slices])
-        return [add(count, 1), *results[:n_carry], *[push(y, r, at) for y, r in zip(ys, results[n_carry:], strict=True)]]
+        return [
+            add(count, 1),
+            *results[:n_carry],
+            *[push(y, r, at) for y, r in zip(ys, results[n_carry:], strict=True)],
+        ]
 
     args = [*held, number(0), *init, *stacks]
     types = types_of(args)
@@ -94,14 +117,17 @@ def _(
     n_out, n_live = len(body.outputs), sum(live[:n_carry])
     fixed = [p is not None and p < n_consts for p in line.from_param]
     shape = {"n_consts": n_consts, "n_carry": n_carry, "length": length, "reverse": reverse}
-    ahead = region(lambda *a: _without_fixed(build.inline(line.forward, a), n_out, fixed), body.in_types, line.forward.name)
+    ahead = region(
+        lambda *a: _without_fixed(build.inline(line.forward, a), n_out, fixed), body.in_types, line.forward.name
+    )
     results = scan(*inputs, body=ahead, **shape)
     consts = [inputs[p] for p, f in zip(line.from_param, fixed, strict=True) if f]
     saved = results[n_out:]
     n_sums = sum(flags[:n_consts])
 
     def back(*args: Value) -> list[Value]:
-        """(fixed residuals; carry cotangents, sums; stacked residuals, cotangents of ys) -> (carry, sums; x gradients)."""
+        """(fixed residuals; carry cotangents, sums; stacked residuals, cotangents of ys) -> (carry, sums; x
+        gradients)."""
         still, rest = iter(args[: len(consts)]), args[len(consts) :]
         cts, sums, xs = rest[:n_live], rest[n_live : n_live + n_sums], rest[n_live + n_sums :]
         stacked = iter(xs[: len(saved)])
@@ -121,7 +147,11 @@ def _(
         n_state = n_live + n_sums
         ends = spread(grads[:n_live], live[:n_carry])
         init = [g if f else None for g, f in zip(ends, flags[n_consts : n_consts + n_carry], strict=True)]
-        return [*spread(grads[n_live:n_state], flags[:n_consts]), *init, *spread(grads[n_state:], flags[n_consts + n_carry :])]
+        return [
+            *spread(grads[n_live:n_state], flags[:n_consts]),
+            *init,
+            *spread(grads[n_state:], flags[n_consts + n_carry :]),
+        ]
 
     return tuple(results[:n_out]), pullback
 

@@ -141,9 +141,7 @@ def _(x: Value, scale: Value, bias: Value, y: Value, mean: Value, var: Value, *c
 
 
 @batch_norm_grad.expand
-def _(
-    x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, *, eps: float
-) -> Any:
+def _(x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, *, eps: float) -> Any:
     """dx = slope * dy + (x - mean) * tilt + shift, so the cotangents of mean and var cost nothing per element."""
     axes, w, d, n = _others(x), wide(x), wide(dy), _count(x)
     rstd = rsqrt(var + eps)

@@ -136,9 +136,7 @@ def _linear(x: Value, w: Value) -> Value:
 def _pieces(x: Value, count: int) -> list[Value]:
     """x [N, count * H] cut into its gates."""
     n, width = x.shape[0], x.shape[1] // count
-    return [
-        slice_(x, starts=(0, i * width), limits=(n, (i + 1) * width), strides=(1, 1)) for i in range(count)
-    ]
+    return [slice_(x, starts=(0, i * width), limits=(n, (i + 1) * width), strides=(1, 1)) for i in range(count)]
 
 
 def _row(b: Value, like: Value) -> Value:
@@ -174,9 +172,7 @@ def _(*args: Any) -> Any:
 
 
 @lstm_cell_grad.expand
-def _(
-    x: Value, h: Value, c: Value, w_ih: Value, w_hh: Value, c_next: Value, gates: Value, dh: Value, dc: Value
-) -> Any:
+def _(x: Value, h: Value, c: Value, w_ih: Value, w_hh: Value, c_next: Value, gates: Value, dh: Value, dc: Value) -> Any:
     i, f, g, o = _pieces(wide(gates), 4)
     t, d = tanh(wide(c_next)), wide(dh)
     inner = wide(dc) + d * o * (1.0 - t * t)

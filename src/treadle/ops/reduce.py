@@ -175,6 +175,8 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 @reduce_sum.grad
 def _(x: Value, out: Value, d: Value, *, axes: tuple[int, ...]) -> tuple[Value]:
     return (widen(d, x, axes),)
+
+
 def _extreme_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     same_real(x)
     out = reduced(x, axes=axes)

@@ -196,7 +196,6 @@ class Executable:
                 module=str(module),
             )
 
-
     def _check_size(self) -> None:
         """Refuse what cannot fit before compiling it (jaxlib 0.12 dies of an array of 2**36 elements)."""
         limit, place = pjrt.memory_limit(self.placement.devices[0]), self.placement

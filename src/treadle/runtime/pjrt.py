@@ -355,9 +355,7 @@ def main_signature(module: Any) -> tuple[list[str], list[str], tuple[int, ...]]:
     for function in module.body.operations:
         if function.operation.name == "func.func" and function.name.value == "main":
             attributes = function.arg_attrs if "arg_attrs" in function.attributes else []
-            donated = tuple(
-                i for i, a in enumerate(attributes) if "tf.aliasing_output" in a or "jax.buffer_donor" in a
-            )
+            donated = tuple(i for i, a in enumerate(attributes) if "tf.aliasing_output" in a or "jax.buffer_donor" in a)
             return [str(t) for t in function.type.inputs], [str(t) for t in function.type.results], donated
     raise InternalError("the lowered program has no function main")
 

@@ -76,9 +76,7 @@ class _Monitor(Callback):
 class EarlyStopping(_Monitor):
     """Ends the training when the number has not become better for `patience` epochs in a row."""
 
-    def __init__(
-        self, monitor: str = "val_loss", patience: int = 3, mode: str = "min", min_delta: float = 0.0
-    ) -> None:
+    def __init__(self, monitor: str = "val_loss", patience: int = 3, mode: str = "min", min_delta: float = 0.0) -> None:
         super().__init__(monitor, mode, min_delta)
         self.patience, self.waited = patience, 0
 

@@ -47,7 +47,7 @@ def uniform(x: Value) -> Any:
 
 
 def is_number(x: Value, wanted: float) -> str:
-    """"" when every element of x is `wanted` (the sign of zero counts), else the reason why not."""
+    """ "" when every element of x is `wanted` (the sign of zero counts), else the reason why not."""
     found = uniform(x)
     if found is None:
         return "the operand is not one known number"

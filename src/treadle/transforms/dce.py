@@ -94,5 +94,3 @@ def _pruned(node: Node, used: tuple[bool, ...], nodes: list[Node]) -> tuple[Valu
     note(f"unused result of {node.op.name}")
     nodes += builder.nodes
     return tuple(results)
-
-

@@ -1,17 +1,17 @@
 """Reverse-mode differentiation, function to function, to any order (the result is ordinary IR).
 
 `value_and_vjp(fn, wrt)` is one joint function; `linearise(fn, wrt)` splits it: `forward` also returns residuals, and
-`backward` takes them with the cotangents. Region ops bring a `reverse` rule, which gets the `Reverse` run to recurse with.
+`backward` takes them with the cotangents. Region ops bring a `reverse` rule, which gets the `Reverse` run to recurse
+with.
 
-Each node of the forward part leaves a pullback on a tape; the backward part calls them in reverse order. Positions of the
-differentiated nodes are kept. Source of the scheme: Griewank & Walther 2008, "Evaluating Derivatives", chapter 3.
+Each node of the forward part leaves a pullback on a tape; the backward part calls them in reverse order. Positions of
+the differentiated nodes are kept. Source of the scheme: Griewank & Walther 2008, "Evaluating Derivatives", chapter 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from treadle.base import where
 from treadle.base.errors import UserError, internal_error
@@ -29,8 +29,8 @@ Pullback = Callable[..., Sequence["Value | None"]]
 class Linear:
     """A function split for reverse mode.
 
-    forward: inputs -> outputs + residuals. backward: residuals + cotangents of the outputs `outs` -> gradients of `wrt`.
-    from_param[i]: the input that residual i simply is, or None.
+    forward: inputs -> outputs + residuals. backward: residuals + cotangents of the outputs `outs` -> gradients of
+    `wrt`. from_param[i]: the input that residual i simply is, or None.
     """
 
     forward: Fn
@@ -120,11 +120,15 @@ class Reverse:
             with where.at(entry.place):
                 grads = entry.pullback(*[cts[o] if o in cts else zeros(o.type) for o in entry.outputs])
                 if len(grads) != len(entry.inputs):
-                    internal_error(f"the gradient of {entry.node.op.name} gave {len(grads)} of {len(entry.inputs)} cotangents")
+                    internal_error(
+                        f"the gradient of {entry.node.op.name} gave {len(grads)} of {len(entry.inputs)} cotangents"
+                    )
                 for value, grad in zip(entry.inputs, grads, strict=True):
                     if grad is not None and value in self.active:
                         if grad.type != value.type:
-                            internal_error(f"the gradient of {entry.node.op.name} is {grad.type} for an input {value.type}")
+                            internal_error(
+                                f"the gradient of {entry.node.op.name} is {grad.type} for an input {value.type}"
+                            )
                         _accumulate(cts, value, grad)
         return [cts[v] if v in cts else zeros(v.type) for v in wrt]
 
@@ -140,7 +144,9 @@ class Reverse:
         context = self.context
         if name in context.running:
             cycle = " -> ".join([*context.running, name])
-            raise UserError("E0304", f"the gradient of a recursive function ({cycle})", fix="write the recursion as a loop")
+            raise UserError(
+                "E0304", f"the gradient of a recursive function ({cycle})", fix="write the recursion as a loop"
+            )
         suffix = "".join("1" if w else "0" for w in wrt)
         forward, backward = f"{name}.fwd{suffix}", f"{name}.bwd{suffix}"
         if (name, wrt) not in context.callees:
@@ -191,7 +197,8 @@ def linearise(
     outs: Sequence[bool] | None = None,
     context: Context | None = None,
 ) -> Linear:
-    """`fn` split into forward and backward. wrt: which inputs; outs: which outputs get a cotangent (default: all inexact)."""
+    """`fn` split into forward and backward. wrt: which inputs; outs: which outputs get a cotangent (default: all
+    inexact)."""
     outs = [t.dtype.is_inexact for t in fn.out_types] if outs is None else outs
     run = Reverse(Context({}) if context is None else context)
     fns = run.context.fns
@@ -256,7 +263,9 @@ def value_and_vjp(
         wanted = [args[i] for i in wrt]
         for i in wrt:
             if not args[i].type.dtype.is_inexact:
-                raise UserError("E0305", f"argument {i} is {args[i].type}", fix="differentiate float tensors: cast it first")
+                raise UserError(
+                    "E0305", f"argument {i} is {args[i].type}", fix="differentiate float tensors: cast it first"
+                )
         run.active.update(wanted)
         inexact = [t.dtype.is_inexact for t in fn.out_types]
         cts: list[Value | None]
