@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0+cpu
 PY = .venv/bin/python
 PIP = pip install -q --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lint test test-all bench bench-peers gpu-check docs clean
+.PHONY: help venv demo lint test test-all faults bench bench-peers gpu-check docs clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: lint ## linters, types and all tests but the slow ones
 
 test-all: lint ## linters, types and every test that this machine can run
 	$(PY) -m pytest -q
+
+faults: venv ## plant mistakes in rules and transforms: the tests must notice each
+	PYTHONPATH=. $(PY) -m tests.faults.run
 
 bench: venv ## ratios to the peers that are there, into bench/results/*.json
 	$(PY) bench/run.py

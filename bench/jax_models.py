@@ -56,9 +56,11 @@ def wait(values: Any) -> Any:
 def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], State, Callable[..., Any], tuple[jax.Array, ...]]:
     """Seconds from the Python step to an executable, with no cache; then state, that executable, batch.
 
-    `front_s`: tracing, differentiating, lowering; `backend_s`: XLA. JAX's device is up and holds the weights before.
+    `front_s`: tracing, differentiating, lowering; `backend_s`: XLA. JAX's device is up, holds the weights and has
+    compiled a small program before.
     """
     jax.config.update("jax_enable_compilation_cache", False)
+    jax.jit(lambda x: x + 1)(jnp.zeros(2, jnp.float32))
     state, step = make(model, cfg)
     batch = put(model, cfg, W.batch(model, cfg))
     start = time.perf_counter()

@@ -195,10 +195,12 @@ def wait(values: Any) -> Any:
 def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable[..., Any], tuple[td.Tensor, ...]]:
     """Seconds from the Python step to an executable; then state, the step that runs it, batch.
 
-    `front_s`: tracing, differentiating, optimising, lowering; `backend_s`: XLA. Treadle's device is up and holds the
-    weights before, as with JAX. Runs with TREADLE_CACHE=0 (train_steps.py sets it): otherwise the disk would answer.
+    `front_s`: tracing, differentiating, optimising, lowering; `backend_s`: XLA. Treadle's device is up, holds the
+    weights and has compiled a small program before, as with JAX. Runs with TREADLE_CACHE=0 (train_steps.py sets it):
+    otherwise the disk would answer.
     """
     state, train = _made(model, cfg)
+    td.jit(lambda x: x + 1)(td.Tensor(np.zeros(2, np.float32)))
     batch = put(model, cfg, W.batch(model, cfg))
     start = time.perf_counter()
     program = Program("train", train, batch, {})

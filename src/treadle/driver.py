@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes, events, text, where
-from treadle.base.flags import flags
+from treadle.base import dtypes, text, where
+from treadle.base.errors import show_only_users_frames
+from treadle.base.flags import check_environment, flags
 from treadle.frontend import tensor as tensors
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
@@ -97,6 +98,8 @@ def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any
     values: list[Any] = []
     for a in args:
         if isinstance(a, Tensor):
+            if a._trace is not None:
+                tracing.refuse_escaped()
             values.append(a._value)
         elif isinstance(a, np.ndarray | np.generic):
             values.append(np.asarray(a))
@@ -199,10 +202,11 @@ def _region_key(node: Any, fns: Mapping[str, Fn]) -> str:
 
 
 def install() -> None:
-    """Give tensors their executor."""
+    """Give tensors their executor; refuse misspelt switches (E0703); print errors of users without our frames."""
     tensors.hooks.run_op = run_op
     tensors.hooks.to_numpy = lambda value: value if isinstance(value, np.ndarray) else pjrt.to_numpy(value)
-    events.record("driver", "ready")
+    show_only_users_frames()
+    check_environment()
 
 
 install()

@@ -1,5 +1,8 @@
 """`jit`: one program per kind of arguments, state as inputs and donated outputs, reasons for each recompile."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -39,6 +42,14 @@ def test_one_program_per_type_and_static_value_not_per_float():
     f(np.ones(3, np.float32), 0.5, 1)
     f(np.ones(3, np.float32), 7.5, 1)
     assert runs == [1, 3, 1]
+
+
+def test_tensors_of_other_types_get_their_own_programs():
+    f = td.jit(lambda x: ops.add(x, x))
+    for array in (np.ones(2, np.float32), np.ones(2), np.ones(3, np.float32), np.ones(2, np.int32)):
+        found = f(Tensor(array))
+        assert (found.dtype.name, found.shape) == (array.dtype.name, array.shape)
+    assert len(f.programs()) == 4
 
 
 def test_a_float_argument_takes_the_precision_of_the_tensor_it_meets():
@@ -155,7 +166,7 @@ def test_unhashable_argument_is_named():
     class Box:
         __hash__ = None
 
-    with pytest.raises(UserError, match=r"E0207.*\[0\]\[1\]"):
+    with pytest.raises(UserError, match=r"E0207.*argument 1 is a Box"):
         td.jit(lambda x, b: x)(np.float32(1), Box())
 
 
@@ -216,3 +227,24 @@ def test_copies_and_pickles_are_independent():
         twin.assign([5.0, 5.0])
         assert x.tolist() == [1, 1]
         assert twin.dtype == x.dtype
+
+
+def test_uncaught_errors_show_only_the_users_frames(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import numpy as np, treadle as td\ntd.jit(lambda x: x @ x)(np.ones((2, 3), np.float32))\n")
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert "E0114" in run.stderr
+    assert [line for line in run.stderr.splitlines() if line.startswith("  File")] == [
+        f'  File "{script}", line 2, in <module>',
+        f'  File "{script}", line 2, in <lambda>',
+    ]
+
+
+def test_a_misspelt_switch_is_refused():
+    run = subprocess.run(
+        [sys.executable, "-c", "import treadle as td; td.zeros(2)"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TREADLE_DEBUGG": "1"},
+    )
+    assert "E0703 the environment sets TREADLE_DEBUGG" in run.stderr

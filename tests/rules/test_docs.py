@@ -11,6 +11,11 @@ import pytest
 from tests.rules import pages
 from tests.rules.checks import say
 
+import treadle.ops  # noqa: F401 (the ops that IR text names)
+from treadle.ir.parser import parse_module
+from treadle.ir.printer import print_module
+from treadle.ir.verify import verify
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -120,3 +125,10 @@ def test_codes_are_found(tmp_path):
     (tmp_path / "src" / "a.py").write_text('raise UserError("E0101", "")\ny = s(bad="E0102")\n"see E0103"\n')
     assert raised_codes(tmp_path) == {"E0101"}
     assert documented_codes("| E0101 | x | y |\ntext E0102\n") == ["E0101"]
+
+
+def test_the_example_of_the_ir_is_legal():
+    page = (ROOT / "docs" / "ir.md").read_text(encoding="utf-8")
+    (example,) = [b.text for b in pages.blocks(page) if b.text.startswith("treadle-ir")]
+    module = verify(parse_module(example))
+    assert print_module(module, where=True).strip() == example

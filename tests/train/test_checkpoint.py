@@ -85,7 +85,7 @@ def test_a_swapped_or_missing_file_is_found(tmp_path: Path) -> None:
     mine.unlink()
     with pytest.raises(td.UserError, match=r"E0603.*missing"):
         train.load(one, net)
-    with pytest.raises(td.UserError, match="E0602"):
+    with pytest.raises(td.UserError, match="E0608"):
         train.load(tmp_path / "3", net)
 
 

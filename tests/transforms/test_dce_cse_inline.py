@@ -112,6 +112,14 @@ def test_inline():
     check_pass(Inline(), module, lambda x: add(exp(tanh(x)), exp(tanh(neg(x)))), T)
 
 
+def test_inline_keeps_the_order_of_arguments_and_results():
+    def both(x, y):
+        return call(x, y, callee="f", results=(T, T))
+
+    module = Module.of(trace(both, [T, T], "main"), {"f": trace(lambda x, y: (sub(x, y), exp(y)), [T, T], "f")})
+    check_pass(Inline(), module, lambda x, y: (sub(x, y), exp(y)), T, T)
+
+
 def test_inline_through_functions_and_regions():
     region = branches(lambda x: f(x), lambda x: (x,), T)
     flat = branches(lambda x: neg(neg(x)), lambda x: (x,), T)

@@ -6,6 +6,7 @@ from tests.transforms.support import check_pass, check_silent
 
 from treadle.base import dtypes
 from treadle.ir.build import trace
+from treadle.ir.op import Op
 from treadle.ir.types import Literal, bool_, f32
 from treadle.ops.casting import cast
 from treadle.ops.compare import less
@@ -80,3 +81,9 @@ def test_regions_are_folded_inside_and_stay():
     two = {"then": branch(lambda: number(-1.0)), "orelse": branch(lambda: number(2.0))}
     check_pass(Fold(), lambda p: if_(p, **one)[0], lambda p: if_(p, **two)[0], bool_[()])
     check_silent(Fold(), lambda: if_(number(True, (), dtypes.bool_), **two)[0])
+
+
+def test_effects_stay():
+    rules = {"type": lambda x: x, "ref": lambda x: x, "effect": "prints"}
+    say = Op("say", "For tests: has an effect.", ("x",), rules, "here")
+    check_silent(Fold(), lambda: say(number(1.0)))

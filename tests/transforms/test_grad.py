@@ -138,7 +138,7 @@ def test_seeds(seeds, params, wanted):
 
 
 def test_integer_inputs_are_refused():
-    with pytest.raises(UserError, match="E0305.*argument 1 is i32"):
+    with pytest.raises(UserError, match=r"E0305.*argument 1 is i32"):
         value_and_vjp(trace(lambda x, n: x * 2.0, S, i32[3]), [0, 1])
     assert vjp(trace(lambda x, n: x * 2.0, S, i32[3])).main.out_types == (S,)
 
@@ -161,7 +161,7 @@ def test_a_derivative_that_does_not_exist_names_the_users_line(rounded):
         y = x * 2.0
         return rounded(y)
 
-    with pytest.raises(UserError, match="E0303 .*rounded_down has no derivative: it has steps") as caught:
+    with pytest.raises(UserError, match=r"E0303 .*rounded_down has no derivative: it has steps") as caught:
         vjp(trace(f, f64[3]))
     error = caught.value
     assert error.where.file == __file__
@@ -185,7 +185,7 @@ def recursive():
 def test_recursion_is_refused():
     module = verify(recursive())
     assert interp.run(module, np.int32(2), np.float64(2)) == (16.0,)
-    with pytest.raises(UserError, match="E0304.*f -> f"):
+    with pytest.raises(UserError, match=r"E0304.*f -> f"):
         vjp(module)
 
 
@@ -352,7 +352,7 @@ def test_a_loop_runs_the_body_again_only_beyond_its_capacity():
 
 
 def test_a_capacity_that_is_no_power_of_two_is_refused():
-    with pytest.raises(UserError, match="E0173.*capacity 3"):
+    with pytest.raises(UserError, match=r"E0173.*capacity 3"):
         vjp(trace(lambda n, x, w: loop(n, x, w, 3), i32[()], S, S))
 
 
@@ -383,7 +383,8 @@ def test_a_loop_in_a_branch(trips, flag):
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_a_branch_in_a_loop(trips):
     types = [S, S]
-    then, orelse = build.trace(lambda x, w: x * w, types, "then"), build.trace(lambda x, w: ops.exp(x) + w, types, "orelse")
+    then = build.trace(lambda x, w: x * w, types, "then")
+    orelse = build.trace(lambda x, w: ops.exp(x) + w, types, "orelse")
     carry = [S, i32[()], i32[()], S]
 
     def body(w, n, i, x):

@@ -2,7 +2,7 @@
 
 State that the function reads (parameters, buffers, any tensor from outside) becomes inputs; state that it changes
 becomes outputs in donated memory. A program is used again when the key of the arguments fits and nothing the trace
-relied on has changed (settings of cells, plain numbers among the function's globals and closure); else the reason is
+relied on has changed (settings of cells, plain values around the function: frontend/watch.py); else the reason is
 recorded and, at TREADLE_DEBUG >= 1, printed.
 """
 
@@ -15,7 +15,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,10 @@ from treadle.frontend import trace as tracing
 from treadle.frontend.keys import Key
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, clock, is_dynamic
+from treadle.frontend.watch import changed, watch
 from treadle.ir.node import Module
 from treadle.ir.types import type_of
 from treadle.runtime import pjrt
-
-_SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
 def jit(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
@@ -111,7 +110,9 @@ class Program:
         self.module = Module.of(traced.fn, traced.fns)
         self.optimised = driver.optimise(self.module)
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
-        self.scalars = _scalars(function)
+        held = [(weakref.ref(obj), obj.containers()) for obj in traced.touched]
+        self.containers = [(ref, inside) for ref, inside in held if inside]
+        self.watched = watch(function)
         self.clock = clock.now
         first = traced.num_outputs + len(traced.changed_args)
         place = {id(t): i for i, t in enumerate(traced.captured)}
@@ -122,11 +123,14 @@ class Program:
         names += [getattr(t, "name", "") or f"captured tensor {i}" for i, t in enumerate(traced.captured)]
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known: list[Any] = []
+        self._lock = threading.Lock()
         self._arg_types = traced.fn.in_types[: traced.num_args]
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""
-        if self.scalars and self.scalars != _scalars(self.function):
+        if changed(self.watched):
+            return False
+        if any(ref() is None or ref().containers() != inside for ref, inside in self.containers):  # type: ignore[union-attr]
             return False
         if clock.now != self.clock:
             if any(ref() is None or ref().settings() != settings for ref, settings in self.settings):  # type: ignore[union-attr]
@@ -135,7 +139,13 @@ class Program:
         return True
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Run on the dynamic leaves of the arguments."""
+        """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time."""
+        if not self.updates:
+            return self._run(leaves)
+        with self._lock:
+            return self._run(leaves)
+
+    def _run(self, leaves: Sequence[Any]) -> Any:
         traced = self.traced
         state = [t._value for t in traced.captured]
         if len(state) != len(self._known) or not all(map(operator.is_, state, self._known)):
@@ -194,33 +204,6 @@ def _to_device(leaf: Any) -> Any:
             value = leaf._value = pjrt.put(value)
         return value
     return leaf if pjrt.is_array(leaf) else pjrt.put(np.asarray(leaf))
-
-
-def _scalars(function: Any) -> tuple[Any, ...]:
-    """Plain values among the globals and closure variables that a function's own code names; a program fixes them."""
-    function = getattr(function, "__func__", function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return ()
-    found = [c.cell_contents for c in function.__closure__ or () if _filled(c)]
-    names = {name for part in _codes(code) for name in part.co_names}
-    found += [function.__globals__[n] for n in sorted(names) if n in function.__globals__]
-    return tuple([(type(x), x) for x in found if isinstance(x, _SCALARS)])
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 (an empty cell raises)
-    except ValueError:
-        return False
-    return True
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
 
 
 _graphs: weakref.WeakKeyDictionary[Any, dict[Any, Jitted]] = weakref.WeakKeyDictionary()

@@ -11,9 +11,10 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
+from types import TracebackType
 from typing import NoReturn
 
-from treadle.base.where import UNKNOWN, Where, here
+from treadle.base.where import UNKNOWN, Where, here, is_hidden
 
 
 class UserError(Exception):
@@ -38,6 +39,28 @@ class UserError(Exception):
         """The same error, said of the op `op_name` at the position `where`."""
         why = self.why if self.why.startswith(f"{op_name}:") else f"{op_name}: {self.why}"
         return type(self)(self.code, why, self.fix, where)
+
+
+def show_only_users_frames() -> None:
+    """Uncaught `UserError`s are printed without the package's own frames: they say nothing of the mistake."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, UserError):
+            error.__traceback__ = trace = users_frames(trace)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def users_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of hidden files."""
+    if trace is None:
+        return None
+    rest = users_frames(trace.tb_next)
+    if is_hidden(trace.tb_frame.f_code.co_filename):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 class InternalError(Exception):

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
-_hidden = [_PACKAGE]
+_hidden = [_PACKAGE, "<frozen "]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,15 @@ def _where(file: str, line: int, scope: str) -> Where:
 
 
 @lru_cache(maxsize=1 << 12)
-def _is_hidden(file: str) -> bool:
+def is_hidden(file: str) -> bool:
+    """Whether a file's lines are never the user's: the package's own, and what `hide` was given."""
     return any(file.startswith(prefix) for prefix in _hidden)
 
 
 def hide(folder: str) -> None:
     """Never report lines of files below `folder` as the user's."""
     _hidden.append(str(Path(folder).resolve()) + os.sep)
-    _is_hidden.cache_clear()
+    is_hidden.cache_clear()
 
 
 def here() -> Where:
@@ -71,7 +72,7 @@ def here() -> Where:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not _is_hidden(code.co_filename):
+        if not is_hidden(code.co_filename):
             return _where(code.co_filename, frame.f_lineno, _scopes.path)
         if frame.f_back is None:
             break

@@ -35,10 +35,10 @@ def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
         bad = next(
             i for i, leaf in enumerate(leaves) if not is_dynamic(leaf) and getattr(type(leaf), "__hash__", None) is None
         )
-        path = shape.paths()[bad]
+        path = _name(shape.paths()[bad])
         raise UserError(
             "E0207",
-            f"argument {path} is a {type(leaves[bad]).__name__}, which can neither be an input nor be compared",
+            f"{path} is a {type(leaves[bad]).__name__}, which can neither be an input nor be compared",
             fix="pass tensors, NumPy arrays, numbers, strings, or containers of them",
         ) from None
     return Key(shape, entries)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -82,11 +82,7 @@ class Trace:
             found: Value = tensor._value
             return found
         if tensor._trace is not None and not tensor._trace.open:
-            raise UserError(
-                "E0202",
-                "a tensor made inside a traced function is used after that function ended",
-                fix="return it from the function, or assign it to a Parameter or buffer that was there before",
-            )
+            refuse_escaped()
         key = id(tensor)
         if key not in self.captured:
             self.captured[key] = (tensor, self.builder.param(tensor.type))
@@ -101,6 +97,15 @@ class Trace:
         """A literal of this trace."""
         made: Value = op_table.get("constant")(value=Literal(np.asarray(array)))
         return made
+
+
+def refuse_escaped() -> NoReturn:
+    """Raise E0202: a symbolic tensor is used where its trace is over."""
+    raise UserError(
+        "E0202",
+        "a tensor made inside a traced function is used after that function ended",
+        fix="return it from the function, or assign it to a Parameter or buffer that was there before",
+    )
 
 
 @dataclass(frozen=True)

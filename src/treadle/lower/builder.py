@@ -164,7 +164,15 @@ class HloBuilder:
             f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
             f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
         )
-        return self.convert(self.op("dot_general", x, y, types=wide, dot_dimension_numbers=numbers), wide, out)
+        made = self.op("dot_general", x, y, types=wide, dot_dimension_numbers=numbers, **self.precision(out.dtype))
+        return self.convert(made, wide, out)
+
+    def precision(self, dtype: DType) -> dict[str, Any]:
+        """Attributes of a product or convolution of such elements: float32 is computed as float32, also by GPUs and
+        TPUs, which would take fewer digits (TF32, bfloat16) to be faster. CPUs compute the same either way."""
+        if dtype not in (dtypes.float32, dtypes.complex64):
+            return {}
+        return {"precision_config": ("#stablehlo<precision HIGHEST>",) * 2}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 

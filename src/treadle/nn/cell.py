@@ -144,6 +144,10 @@ class Cell:
         items = [(k, _setting(v)) for k, v in self.__dict__.items() if k not in _BOOK and k != "training"]
         return (("training", self.training), *items)
 
+    def containers(self) -> tuple[Any, ...]:
+        """The part of `settings` that can change without an attribute being set: lists, dicts and sets."""
+        return tuple([(k, _setting(v)) for k, v in self.__dict__.items() if isinstance(v, list | dict | set)])
+
     # ------------------------------------------------------------------------------------------------ parts
     def _members(self) -> Iterator[tuple[str, Any]]:
         """The Tensors and Cells that this cell holds itself, with their names."""
@@ -322,6 +326,8 @@ def _setting(value: Any) -> Any:
         return type(value).__name__, tuple([_setting(v) for v in value])
     if isinstance(value, dict):
         return "dict", tuple([(k, _setting(v)) for k, v in value.items()])
+    if isinstance(value, set):
+        return "set", tuple(sorted(map(repr, value)))
     return type(value).__name__, id(value)
 
 

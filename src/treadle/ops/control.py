@@ -146,6 +146,8 @@ def _(s: Samples) -> Iterator[Sample]:
         yield s(np.array(pred), f64[2], f64[2], then=then, orelse=orelse)
     one = build.trace(lambda x, y: x, [f64[2], f64[2]], "one")
     yield s(np.array(True), f64[2], f64[2], then=then, orelse=one, bad="E0171")
+    odd = build.trace(lambda x, y: (x, less(x, y)), [f64[2], f64[2]], "odd")
+    yield s(np.array(True), f64[2], f64[2], then=then, orelse=odd, bad="E0171")
     yield s(np.array(True), f64[3], f64[2], then=then, orelse=orelse, bad="E0171")
     yield s(np.array([True]), f64[2], f64[2], then=then, orelse=orelse, bad="E0170")
 

@@ -220,7 +220,7 @@ def _emit(b: Any, x: Any, w: Any, roles: tuple[str, str, str], **attrs: Any) -> 
     spatial = ", ".join(map(str, range(b.out[0].rank - 2)))
     lhs, rhs, out = (f"[{r[0]}, {r[1]}, {spatial}]" for r in roles)
     dims = f"#stablehlo.conv<{lhs}x{rhs}->{out}>"
-    counts = {"feature_group_count": 1, "batch_group_count": 1} | attrs
+    counts = {"feature_group_count": 1, "batch_group_count": 1} | b.precision(b.out[0].dtype) | attrs
     return b.op("convolution", x, w, dimension_numbers=dims, **counts)
 
 

@@ -139,11 +139,18 @@ def _(x: TensorType, y: TensorType, *, spec: str) -> str:
 
 @contract.hlo
 def _(b: Any, x: Any, y: Any, *, spec: str) -> Any:
-    """dot_general gives batch axes, then those of x, then those of y; a transpose puts them in order."""
+    """dot_general gives batch axes, then those of the first operand, then those of the second.
+
+    The operands are ordered so that a result wanted the other way round needs no transpose: back ends turn that into a
+    product of columns, which XLA's CPU back end runs slower, from a copy.
+    """
     of_x, of_y, of_out = spec_letters(spec)
     batch = [c for c in of_out if c in of_x and c in of_y]
     summed = [c for c in of_x if c not in of_out]
-    order = "".join(batch + [c for c in of_x + of_y if (c in of_x) != (c in of_y)])
+    free_x, free_y = ([c for c in part if c in of_out and c not in batch] for part in (of_x, of_y))
+    if "".join(batch + free_y + free_x) == of_out:
+        x, y, of_x, of_y, free_x, free_y = y, x, of_y, of_x, free_y, free_x
+    order = "".join(batch + free_x + free_y)
     sizes = dict(zip(of_out, b.out[0].shape, strict=True))
     made = b.dot_general(
         x,

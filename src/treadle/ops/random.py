@@ -102,7 +102,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 def _check_key(key: TensorType) -> None:
     if key != TensorType(uint32, (2,)):
-        raise UserError("E0124", f"a key is u32[2], not {key}", fix="make one with td.random.key(seed)")
+        raise UserError("E0124", f"a key is u32[2], not {key}", fix="take the key of a td.Generator")
 
 
 def _word(key: Value, i: int, shape: tuple[int, ...]) -> Value:

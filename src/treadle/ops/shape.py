@@ -111,6 +111,7 @@ def _(x: Value, out: Value, d: Value, *, perm: Ints) -> tuple[Value]:
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], perm=(1, 0))
     yield s(f64[2, 3, 4], perm=(2, 0, 1))
+    yield s(f64[2, 2, 2], perm=(1, 2, 0))
     yield s(f64[()], perm=())
     yield s(f64[0, 3], perm=(1, 0))
     yield s(f32[1, 3], perm=(1, 0))

@@ -86,7 +86,7 @@ def load(
 ) -> Checkpoint:
     """Verify the checkpoint in the folder `path`, then put its state into `net` and `optimizer`; all or nothing.
 
-    Raises E0602 where there is none, E0603 when it is damaged, E0604 when it is of another model or optimiser (with the
+    Raises E0608 where there is none, E0603 when it is damaged, E0604 when it is of another model or optimiser (with the
     differences), E0607 for a newer format.
     """
     checkpoint = read(path)
@@ -104,7 +104,7 @@ def load(
 
 
 def read(path: str | Path) -> Checkpoint:
-    """The verified contents of the folder `path`, as NumPy arrays. Raises E0602, E0603, E0607."""
+    """The verified contents of the folder `path`, as NumPy arrays. Raises E0603, E0607, E0608."""
     folder = Path(path)
     body = _read_manifest(folder)
     parts = {name: _read_part(folder / part["file"], part["tensors"]) for name, part in body["parts"].items()}
@@ -164,7 +164,7 @@ def _damaged(file: Path, why: str) -> UserError:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     if not file.is_file():
-        raise UserError("E0602", f"there is no checkpoint in {folder}", fix="give the folder that was saved to")
+        raise UserError("E0608", f"there is no checkpoint in {folder}", fix="give the folder that was saved to")
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
         found = body.pop("sha256")

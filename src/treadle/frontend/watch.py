@@ -1,0 +1,128 @@
+"""What a traced function read from Python around it: plain values that the program has fixed, and whether they changed.
+
+`watch(function)` looks at the globals and closure variables that the function's code names, and those of the functions
+among them, as far as the code is the user's. Numbers, strings, None, containers of them, and those attributes of
+objects that the code names are remembered; `changed(watched)` compares. Code of installed packages is taken not to
+change.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.base.where import is_hidden
+from treadle.frontend.trace import is_tensor
+
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_MOST_ENTRIES = 256
+_INSTALLED = tuple({p for k in ("purelib", "platlib", "stdlib") if (p := sysconfig.get_paths().get(k))})
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A place that is read again at each call, what it held when the program was traced, and its name for messages."""
+
+    name: str
+    read: Callable[[], Any]
+    names: frozenset[str]
+    was: Any
+
+
+def watch(function: Any) -> list[Watched]:
+    """The watched values of a function (or of the method, partial or jitted function that wraps it)."""
+    found: list[Watched] = []
+    _visit(function, found, set())
+    return found
+
+
+def changed(watched: list[Watched]) -> str:
+    """The name of the first value that is no longer what it was, "" if all are."""
+    for each in watched:
+        if _snapshot(each.read(), each.names) != each.was:
+            return each.name
+    return ""
+
+
+def _visit(function: Any, found: list[Watched], seen: set[int]) -> None:
+    function = getattr(function, "function", function)  # a jitted function
+    function = getattr(function, "func", function)  # functools.partial
+    owner = getattr(function, "__self__", None)
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, types.CodeType) or id(code) in seen or not _is_users(code.co_filename):
+        return
+    seen.add(id(code))
+    names = frozenset(name for part in _codes(code) for name in part.co_names)
+    if owner is not None:
+        ref = weakref.ref(owner)
+        _add("self", ref, names, found, seen)
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        _add(name, _cell_reader(cell), names, found, seen)
+    for name in sorted(names & function.__globals__.keys()):
+        _add(name, _global_reader(function.__globals__, name), names, found, seen)
+
+
+def _is_users(file: str) -> bool:
+    return not is_hidden(file) and not file.startswith(_INSTALLED)
+
+
+def _add(name: str, read: Callable[[], Any], names: frozenset[str], found: list[Watched], seen: set[int]) -> None:
+    value = read()
+    snapshot = _snapshot(value, names)
+    if snapshot is not _MISSING:
+        found.append(Watched(name, read, names, snapshot))
+    elif hasattr(value, "__code__") or hasattr(value, "__func__") or hasattr(value, "function"):
+        _visit(value, found, seen)
+
+
+def _snapshot(value: Any, names: frozenset[str], depth: int = 0) -> Any:
+    """A comparable copy of plain values, `_MISSING` for what is none."""
+    if isinstance(value, _SCALARS):
+        return (type(value), value if value == value else "nan")
+    if isinstance(value, list | tuple | set | frozenset) and len(value) <= _MOST_ENTRIES and depth < 4:
+        parts = [_snapshot(v, names, depth + 1) for v in value]
+        ordered = parts if isinstance(value, list | tuple) else sorted(map(repr, parts))
+        return _MISSING if _MISSING in parts else (type(value), ordered)
+    if isinstance(value, dict) and len(value) <= _MOST_ENTRIES and depth < 4:
+        entries = [(repr(k), _snapshot(v, names, depth + 1)) for k, v in value.items()]
+        return _MISSING if any(v is _MISSING for _, v in entries) else (dict, entries)
+    return _attributes(value, names) if depth == 0 else _MISSING
+
+
+def _attributes(value: Any, names: frozenset[str]) -> Any:
+    """The plain attributes in `names` of an object of a user's class (a configuration, a namespace)."""
+    kind = type(value)
+    own = getattr(value, "__dict__", None)
+    if own is None or isinstance(value, type | types.ModuleType | types.FunctionType) or is_tensor(value):
+        return _MISSING
+    if hasattr(kind, "settings") or callable(value) or not isinstance(own, dict):
+        return _MISSING
+    parts = [(k, s) for k, v in own.items() if k in names and (s := _snapshot(v, names, 1)) is not _MISSING]
+    return (kind, parts) if parts else _MISSING
+
+
+def _cell_reader(cell: types.CellType) -> Callable[[], Any]:
+    def read() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return _MISSING
+
+    return read
+
+
+def _global_reader(space: dict[str, Any], name: str) -> Callable[[], Any]:
+    return lambda: space.get(name, _MISSING)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _codes(const)
