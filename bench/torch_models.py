@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import weights as W
 from torch import nn
 
-DEVICE = "cuda" if os.environ.get("TREADLE_BENCH_DEVICE") == "gpu" else "cpu"
+DEVICE = "cuda" if os.environ.get("BENCH_DEVICE") == "gpu" else "cpu"
 
 
 class MLP(nn.Module):

@@ -123,7 +123,7 @@ def main() -> int:
     args = arguments()
     # Before any framework loads, here and in the workers, which inherit it: one device kind, and no compiled program
     # from disk.
-    os.environ.update(TREADLE_BENCH_DEVICE=args.device, JAX_ENABLE_COMPILATION_CACHE="false", TREADLE_CACHE="0")
+    os.environ.update(BENCH_DEVICE=args.device, JAX_ENABLE_COMPILATION_CACHE="false", TREADLE_CACHE="0")
     os.environ["JAX_PLATFORMS"] = "cpu" if args.device == "cpu" else "cuda"
     if H.peers_python() is None:
         print("no peers' environment (make bench-peers): JAX only")

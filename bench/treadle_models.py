@@ -108,14 +108,12 @@ class Dispatch(nn.Cell):
     """Many small parameters; the loss is the sum of their squares."""
 
     def __init__(self, cfg: W.Config):
-        self.names = [f"p{i}" for i in range(cfg["parameters"])]
-        for name in self.names:
-            setattr(self, name, td.Parameter(td.Tensor(np.zeros(cfg["width"], np.float32))))
+        for i in range(cfg["parameters"]):
+            setattr(self, f"p{i}", td.Parameter(np.zeros(cfg["width"], np.float32)))
 
     def forward(self) -> td.Tensor:
         loss = 0.0
-        for name in self.names:
-            p = getattr(self, name)
+        for p in self.parameters():
             loss = loss + (p * p).sum()
         return loss
 

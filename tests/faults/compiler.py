@@ -270,7 +270,7 @@ _REST = [
     Fault(
         "jit: globals are not watched",
         "api/jit.py",
-        "if self.scalars and self.scalars != _scalars(self.function):",
+        "if changed(self.watched):",
         "if False:",
         JIT,
     ),

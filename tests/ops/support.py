@@ -15,6 +15,8 @@ from treadle.ir import build, interp
 from treadle.ir.node import Fn, Module, Node
 from treadle.ir.types import TensorType
 from treadle.lower.stablehlo import lower_module
+from treadle.ops._axes import Axes
+from treadle.ops._axes import axes_of as node_axes
 from treadle.ops._declare import OPS, Op, Sample, samples_of
 from treadle.runtime import pjrt
 from treadle.runtime.executable import Executable
@@ -178,57 +180,9 @@ def directional_error(module: Module, arrays: Sequence[Array], rng: np.random.Ge
 # --- axes rules -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Axes:
-    """A parsed axes rule: for each operand and result one name per axis; "" where an axis cannot be split."""
-
-    ins: tuple[tuple[str, ...], ...]
-    outs: tuple[tuple[str, ...], ...]
-
-    def splittable(self) -> list[str]:
-        """Names of operands' axes that may be split."""
-        return sorted({name for names in self.ins for name in names} - {""})
-
-    def sizes(self, types: Sequence[TensorType]) -> dict[str, int]:
-        """Size of each axis of the operands by name; "" is there when some cannot be split."""
-        return {n: s for names, t in zip(self.ins, types, strict=True) for n, s in zip(names, t.shape, strict=True)}
-
-
-def parse_axes(text: str, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Axes:
-    """Read an axes rule for given types; `...` stands for as many axes as are not named."""
-    left, arrow, right = text.partition("->")
-    assert arrow, f"{text!r} has no ->"
-    whole = {word[1:] for word in text.replace(",", " ").split() if word.startswith("!")}
-
-    def lists(side: str, types: Sequence[TensorType]) -> tuple[tuple[str, ...], ...]:
-        groups = [g.split() for g in side.split(",")] if types else []
-        assert len(groups) == len(types), f"{text!r} names {len(groups)} tensors, there are {len(types)}"
-        return tuple(names(group, t) for group, t in zip(groups, types, strict=True))
-
-    def names(words: list[str], type: TensorType) -> tuple[str, ...]:
-        rest = type.rank - len([w for w in words if w != "..."])
-        assert rest == 0 or (rest > 0 and "..." in words), f"{text!r} does not fit {type}"
-        spread = [f"...{i}" for i in range(rest)]
-        flat = [n for w in words for n in (spread if w == "..." else [w])]
-        return tuple("" if n == "1" or n.lstrip("!") in whole else n for n in flat)
-
-    return Axes(lists(left, ins), lists(right, outs))
-
-
-def contracted(axes: Axes) -> set[str]:
-    """Names of axes that two operands share and the results lack."""
-    if len(axes.ins) < 2:
-        return set()
-    return set(axes.ins[0]) & set(axes.ins[1]) - {n for names in axes.outs for n in names} - {""}
-
-
 def axes_of(case: Case) -> Axes | None:
     """The axes rule of a case, or None where the op has none."""
-    rule: Any = case.op.rules["axes"]
-    if not rule and not isinstance(rule, str):
-        return None
-    text = rule if isinstance(rule, str) else rule(*case.types, **case.node.attrs)
-    return parse_axes(text, case.types, case.fn.out_types)
+    return node_axes(case.node)
 
 
 def halves(case: Case, axes: Axes, name: str) -> list[tuple[Array, ...]]:

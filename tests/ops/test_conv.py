@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from tests.ops.support import assert_close, execute
 
 from treadle import ops
 from treadle.driver import stablehlo
@@ -79,3 +80,39 @@ def test_one_element_kernels_become_matrix_products(shape, stride, padding, prod
     text = stablehlo(Module.of(fn))
     assert ("dot_general" in text) == product
     assert ("convolution" in text) != product
+
+
+SMALL_IMAGES = [  # x, w, attributes
+    ((3, 32, 2, 2), (24, 32, 3, 3), {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}),
+    ((2, 16, 5, 4), (32, 16, 3, 3), {"stride": (2, 2), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}),
+    ((2, 48, 4, 3), (96, 48, 1, 1), {"stride": (3, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1)}),
+    ((2, 40, 7), (40, 40, 3), {"stride": (2,), "padding": ((0, 3),), "dilation": (3,)}),
+    ((1, 16, 2, 3, 2), (12, 16, 3, 3, 3), {"stride": (1, 2, 1), "padding": ((1, 1),) * 3, "dilation": (1, 1, 1)}),
+]
+
+
+@pytest.mark.parametrize("kind", [f32, bf16])
+@pytest.mark.parametrize("x_shape, w_shape, attrs", SMALL_IMAGES)
+def test_small_images_are_unfolded_to_the_same_numbers(x_shape, w_shape, attrs, kind):
+    attrs = {**attrs, "groups": 1}
+    dtype, rng = kind[()].dtype.np, np.random.default_rng(2)
+    x, w = rng.standard_normal(x_shape).astype(dtype), rng.standard_normal(w_shape).astype(dtype)
+    d = run(lambda x, w: ops.conv(x, w, **attrs), x, w)
+
+    def both(x, w, d):
+        return ops.conv(x, w, **attrs), ops.conv_input_grad(d, w, input_size=x_shape[2:], **attrs)
+
+    module = Module.of(build.trace(both, [type_of(a) for a in (x, w, d)]))
+    assert "convolution" not in stablehlo(module)
+    for found, wanted in zip(execute(module, (x, w, d), "both"), interp.run(module, x, w, d)):
+        assert_close(found, wanted, "unfolded")
+
+
+@pytest.mark.parametrize("change", [{"groups": 2}, {"padding": ((-1, 0), (0, 0))}, {}])
+def test_what_is_not_unfolded(change):
+    """Groups, a cropping pad; and, with nothing of that, an image with many places."""
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1, **change}
+    size = 4 if change else 8
+    types = [f32[2, 32, size, size], f32[32, 32 // attrs["groups"], 3, 3]]
+    fn = build.trace(lambda x, w: ops.conv(x, w, **attrs), types)
+    assert "convolution" in stablehlo(Module.of(fn))

@@ -114,7 +114,8 @@ class Traced:
     tensors returned, then the new values of the arguments `changed_args` (positions), then those of the tensors
     `changed`.
 
-    result(tensors) builds what the function returned; `touched` are the objects whose settings the trace relied on.
+    result(tensors) builds what the function returned. `touched` are the objects whose `settings()` the trace relied on;
+    `containers()` is the part of them that can change without `clock` ticking.
     """
 
     fn: Fn

@@ -29,6 +29,16 @@ class Axes:
         """Names of operands' axes that may be split."""
         return sorted({n for names in self.ins for n in names} - self.whole - {"1"})
 
+    def sizes(self, types: Sequence[TensorType]) -> dict[str, int]:
+        """Size of each axis of the operands, by name."""
+        return {n: d for names, t in zip(self.ins, types, strict=True) for n, d in zip(names, t.shape, strict=True)}
+
+    def contracted(self) -> set[str]:
+        """Names that two operands or more share and no result has: what a product sums over."""
+        kept = {n for names in self.outs for n in names} | {"1"}
+        everywhere = [n for names in self.ins for n in set(names)]
+        return {n for n in everywhere if everywhere.count(n) > 1} - kept
+
 
 def parse_axes(text: str, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Axes:
     """Read the text of a rule. Raises ValueError when it does not fit the types."""
@@ -99,12 +109,10 @@ def _from_axes(node: Node) -> int:
     axes = axes_of(node)
     if axes is None:
         return 0
-    sizes = {n: d for names, v in zip(axes.ins, node.inputs) for n, d in zip(names, v.shape, strict=True)}
+    sizes = axes.sizes([v.type for v in node.inputs])
     kept = {n for names in axes.outs for n in names}
     work = math.prod(sizes.values())
-    if len(axes.ins) > 1 and any(n not in kept for n in sizes):
+    if axes.contracted():
         return 2 * work
-    moved = [n for names in axes.outs for n in names]
-    only_moves = len(axes.ins) == 1 and (sorted(moved) != sorted(sizes) or tuple(moved) != axes.ins[0])
-    sums = any(n not in kept for n in sizes)
-    return work if sums or not only_moves else 0
+    moves = len(axes.ins) == 1 and len(kept) == len(sizes) and axes.outs[0] != axes.ins[0]
+    return 0 if moves or not kept <= set(sizes) else work

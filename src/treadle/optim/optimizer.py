@@ -134,7 +134,11 @@ class Optimizer:
     def settings(self) -> tuple[Any, ...]:
         """What a compiled step depends on beside tensors."""
         frozen = tuple([not p.requires_grad for p in self.params])
-        return (frozen, *[tuple(sorted(g.options.items())) for g in self.groups])
+        return (frozen, *self.containers())
+
+    def containers(self) -> tuple[Any, ...]:
+        """The part of `settings` that can change without an attribute being set: the groups' options."""
+        return tuple([tuple(sorted(g.options.items())) for g in self.groups])
 
     # ------------------------------------------------------------------------------------------------ state
     def _named(self) -> Iterator[tuple[str, Tensor]]:
