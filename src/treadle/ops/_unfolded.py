@@ -1,8 +1,9 @@
 """Convolutions of small images with large kernels as one matrix product with the unfolded image ("im2col").
 
 XLA's CPU back end (jaxlib 0.10.2) takes the image for the kernel where it is the smaller of the two, and then runs one
-element at a time, a hundred times as slow; with few places it is slower than the product in every case. Each function
-takes and gives values as the op of `convolution.py` of which it is a form; `fits` says when it may stand for it.
+element at a time, a hundred times as slow; kernels of one element are faster so wherever there are few places. Each
+function takes and gives values as the op of `convolution.py` of which it is a form; `fits` says when it may stand for
+it.
 Source: Chellapilla et al. 2006, "High Performance Convolutional Neural Networks for Document Processing".
 """
 
@@ -22,10 +23,10 @@ _LARGE = 2**12  # elements of a kernel; below, no form takes long
 _PLACES, _TAPS = 64, 27
 
 
-def fits(kernel: TensorType, groups: int, padding: Pairs, out: Ints) -> bool:
-    """Few results per sample and channel (as many are to be copied as the kernel has taps), and a large kernel."""
-    taps, places = math.prod(kernel.shape[2:]), math.prod(out)
-    few = places <= (_PLACES if taps == 1 else _PLACES // 4) and taps <= _TAPS
+def fits(kernel: TensorType, groups: int, padding: Pairs, *sizes: Ints) -> bool:
+    """A large kernel, not cropped by its padding, with more taps than the smallest of the images has places."""
+    taps, places = math.prod(kernel.shape[2:]), min(math.prod(s) for s in sizes)
+    few = places <= _PLACES if taps == 1 else places < taps <= _TAPS
     return groups == 1 and few and kernel.size >= _LARGE and all(p >= 0 for pair in padding for p in pair)
 
 

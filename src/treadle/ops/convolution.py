@@ -280,7 +280,7 @@ def _(b: Any, x: Any, w: Any, *, stride: Ints, padding: Pairs, dilation: Ints, g
         return _mixed(b, x, w, 1)
     if _depthwise.fits(kernel, groups, padding, dilation) and not _has_no_terms(b):
         return b.inline(build.trace(lambda x, w: _depthwise.forward(x, w, stride, padding), b.types), x, w)
-    if _unfolded.fits(kernel, groups, padding, out := b.out[0].shape[2:]) and not _has_no_terms(b):
+    if _unfolded.fits(kernel, groups, padding, size, out := b.out[0].shape[2:]) and not _has_no_terms(b):
         form = build.trace(lambda x, w: _unfolded.forward(x, w, out, stride, padding, dilation), b.types)
         return b.inline(form, x, w)
     return _emit(
