@@ -14,13 +14,16 @@ from treadle.base.errors import UserError
 from treadle.ir import build, interp
 from treadle.ir.node import Fn, Module, Node
 from treadle.ir.types import TensorType
+from treadle.ir.verify import verify
 from treadle.lower.stablehlo import lower_module
 from treadle.ops._axes import Axes
 from treadle.ops._axes import axes_of as node_axes
 from treadle.ops._declare import OPS, Op, Sample, samples_of
 from treadle.runtime import pjrt
 from treadle.runtime.executable import Executable
+from treadle.transforms.batch import batch
 from treadle.transforms.grad import vjp
+from treadle.transforms.jvp import jvp
 
 Array = np.ndarray[Any, Any]
 # Relative to the largest number of a result. 16-bit results are rounded once more or once less than the reference's.
@@ -175,6 +178,69 @@ def directional_error(module: Module, arrays: Sequence[Array], rng: np.random.Ge
     parts = [float(np.real(np.sum(g * direction[i]))) for g, i in zip(grads, moving, strict=True)]
     size = sum(float(np.sum(np.abs(g * direction[i]))) for g, i in zip(grads, moving, strict=True))
     return abs(sum(parts) - numeric) / max(size, abs(numeric), abs(value(0.0)), 1.0)
+
+
+# --- forward mode and batching ----------------------------------------------------------------------------------------
+
+
+def assert_transposed(module: Module, arrays: Sequence[Array], what: str, tol: float = 0.0) -> None:
+    """<ct, jvp(t)> = <vjp(ct), t>, relative to the size of the terms; complex numbers are paired without conjugation,
+    and the real parts compared. Where the pairing is NaN or infinite on one side, it must be on the other."""
+    main, rng = module.main, np.random.default_rng(11)
+    wrt = [i for i, t in enumerate(main.in_types) if t.dtype.is_inexact]
+    tangents = [random(rng, main.in_types[i]) for i in wrt]
+    cotangents = [random(rng, t) for t in main.out_types if t.dtype.is_inexact]
+    fns = module.callees()
+    forward = jvp(main, wrt, fns)
+    verify(Module.of(forward, fns))
+    results = interp.run(Module.of(forward, fns), *arrays, *tangents)
+    for found, wanted in zip(results, interp.run(module, *arrays), strict=False):
+        assert_close(found, wanted, f"results in forward mode of {what}", tol)
+    pushed = results[len(main.outputs) :]
+    assert [p.dtype for p in pushed] == [c.dtype for c in cotangents], what
+    grads = interp.run(vjp(module), *arrays, *cotangents)
+    sides = [_pairing(cotangents, pushed), _pairing(grads, tangents)]
+    if not (np.isfinite(sides[0][0]) and np.isfinite(sides[1][0])):
+        assert not np.isfinite(sides[0][0]) and not np.isfinite(sides[1][0]), what
+        return
+    scale = max(sides[0][1], sides[1][1], 1e-3)
+    dtypes = [a.dtype.name for a in (*tangents, *cotangents)]
+    tol = max(tol, 5 * max(TOLERANCE[d] for d in dtypes))
+    assert abs(sides[0][0] - sides[1][0]) <= tol * scale, f"{what}: {sides[0][0]} and {sides[1][0]}"
+
+
+def _pairing(a: Sequence[Array], b: Sequence[Array]) -> tuple[float, float]:
+    """The real part of the sum of products, and the sum of their sizes."""
+    with np.errstate(all="ignore"):
+        terms = [np.asarray(x).astype(np.complex128) * np.asarray(y).astype(np.complex128) for x, y in zip(a, b)]
+        return sum(float(np.sum(t.real)) for t in terms), sum(float(np.sum(np.abs(t))) for t in terms)
+
+
+def assert_batched(case: Case, flags: Sequence[bool], size: int = 3) -> None:
+    """The node of a case, batched in the operands flagged, is the loop over the lanes.
+
+    Each lane has its sample's numbers, in another order along the first axis, so that they stay in the op's domain.
+    """
+    types = case.types
+    fn = build.trace(lambda *v: case.op(*v, **case.node.attrs), types, case.op.name)
+    fns: dict[str, Fn] = {}
+    batched = Module.of(batch(fn, flags, size, fns), fns)
+    verify(batched)
+    lanes = [[_rolled(a, k) if f else a for a, f in zip(case.arrays, flags, strict=True)] for k in range(size)]
+    stacked = [np.stack(x) if f else x[0] for x, f in zip(zip(*lanes, strict=True), flags, strict=True)]
+    found = interp.run(batched, *stacked)
+    one = [interp.run(fn, *lane) for lane in lanes]
+    for i, result in enumerate(found):
+        wanted = np.stack([r[i] for r in one])
+        assert_close(result, wanted, f"{case} batched in {flags}", case.sample.tol, factor=5)
+
+
+def _rolled(array: Array, by: int) -> Array:
+    return np.roll(array, by, axis=0) if array.ndim else array + array.dtype.type(by) if _counts(array) else array
+
+
+def _counts(array: Array) -> bool:
+    return array.dtype.kind in "iuf" and array.dtype.itemsize > 2
 
 
 # --- axes rules -------------------------------------------------------------------------------------------------------

@@ -108,11 +108,13 @@ def test_small_images_are_unfolded_to_the_same_numbers(x_shape, w_shape, attrs, 
         assert_close(found, wanted, "unfolded")
 
 
-@pytest.mark.parametrize("change", [{"groups": 2}, {"padding": ((-1, 0), (0, 0))}, {}])
-def test_what_is_not_unfolded(change):
-    """Groups, a cropping pad; and, with nothing of that, an image with many places."""
+@pytest.mark.parametrize(
+    "change, size, unfolded",
+    [({}, 2, True), ({"groups": 2}, 2, False), ({"padding": ((-1, 3), (1, 1))}, 2, False), ({}, 4, False)],
+)
+def test_what_is_unfolded(change, size, unfolded):
+    """Not: groups, a cropping pad, an image with as many places as the kernel has taps."""
     attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1, **change}
-    size = 4 if change else 8
     types = [f32[2, 32, size, size], f32[32, 32 // attrs["groups"], 3, 3]]
     fn = build.trace(lambda x, w: ops.conv(x, w, **attrs), types)
-    assert "convolution" in stablehlo(Module.of(fn))
+    assert ("convolution" not in stablehlo(Module.of(fn))) == unfolded

@@ -1,9 +1,9 @@
 """Tests that every op gets from its samples; nobody writes them. Each is run for each op.
 
 1 the declaration is complete; 2 the type rule gives what the numbers are; 3 reference, interpreter, expansion, saved
-variant and back end agree, forward and gradient; 4 gradients of order 1 and 2 against central differences; 6 the axes
-rule is true; 8 text round trips; 9 ONNX; 10 bad samples. Forward mode and batching have no transform yet, so 5 and 7
-are not here.
+variant and back end agree, forward and gradient; 4 gradients of order 1 and 2 against central differences; 5 forward
+mode agrees with reverse mode; 6 the axes rule is true; 7 batching is a Python loop; 8 text round trips; 9 ONNX; 10 bad
+samples.
 Exceptions stand in this file with their reason.
 """
 
@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 from tests.ops.support import (
+    assert_batched,
     assert_close,
+    assert_transposed,
     axes_of,
     cases,
     directional_error,
@@ -37,6 +39,7 @@ from treadle.ops._axes import flops
 from treadle.ops._declare import OPS, No, samples_of
 from treadle.runtime import pjrt
 from treadle.transforms.grad import vjp
+from treadle.transforms.jvp import jvp
 
 NAMES = sorted(OPS)
 every_op = pytest.mark.parametrize("name", NAMES)
@@ -174,6 +177,35 @@ def test_what_has_no_gradient_says_so(name):
                 vjp(case.fn)
 
 
+# --- 5 ----------------------------------------------------------------------------------------------------------------
+
+
+@every_op
+def test_forward_mode_is_reverse_mode_transposed(name):
+    """<ct, jvp(t)> = <vjp(ct), t>, for each sample that has a gradient; for one of them in float64 also of the
+    gradient itself."""
+    higher = 0
+    for case in cases(name):
+        if case.gradient is None:
+            continue
+        assert_transposed(case.module, case.sample.arrays, str(case), case.sample.tol)
+        module, arrays = case.gradient
+        if not higher and {t.dtype.name for t in case.fn.in_types if t.dtype.is_inexact} == {"float64"}:
+            assert_transposed(module, arrays, f"gradient of {case}", case.sample.tol)
+            higher += 1
+
+
+@every_op
+def test_what_has_no_derivative_says_so_forwards(name):
+    if not isinstance(OPS[name].rules.get("grad"), No):
+        return
+    for case in cases(name):
+        wrt = [i for i, t in enumerate(case.fn.in_types) if t.dtype.is_inexact]
+        if wrt and any(t.dtype.is_inexact for t in case.fn.out_types):
+            with pytest.raises(UserError, match="E0303"):
+                jvp(case.fn, wrt)
+
+
 # --- 6 ----------------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +235,19 @@ def test_flops_from_the_axes_are_xlas(name):
         break
     else:
         assert name != "matmul"
+
+
+# --- 7 ----------------------------------------------------------------------------------------------------------------
+
+
+@every_op
+def test_batching_is_a_python_loop(name):
+    """Three lanes; the operands that differ between lanes are all, then each one alone."""
+    for case in cases(name):
+        n = len(case.types)
+        choices = {tuple([True] * n), *[tuple([j == i for j in range(n)]) for i in range(n)]} if n else set()
+        for flags in sorted(choices):
+            assert_batched(case, flags)
 
 
 # --- 8 ----------------------------------------------------------------------------------------------------------------

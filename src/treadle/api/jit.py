@@ -31,8 +31,8 @@ from treadle.frontend.keys import Key
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, clock, is_dynamic
 from treadle.frontend.watch import changed, watch
-from treadle.ir.node import Module
-from treadle.ir.types import type_of
+from treadle.ir.node import Fn, Module
+from treadle.ir.types import TensorType, type_of
 from treadle.runtime import pjrt
 
 
@@ -100,31 +100,37 @@ class Jitted:
 
 
 class Program:
-    """One compiled program of a jitted function, with the state it reads and changes."""
+    """One compiled program of a jitted function, with the state it reads and changes.
+
+    Its parameters: the dynamic leaves of the arguments, the captured tensors that it only reads, those that it changes
+    (donated). Its outputs: those of the traced function.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.function = function
         traced = _apply.trace(function, args, kwargs)
-        # Whoever owns this program may be among the objects that the trace touched: hold those weakly only.
-        self.traced = dataclasses.replace(traced, touched=())
-        self.module = Module.of(traced.fn, traced.fns)
-        self.optimised = driver.optimise(self.module)
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
         held = [(weakref.ref(obj), obj.containers()) for obj in traced.touched]
         self.containers = [(ref, inside) for ref, inside in held if inside]
         self.watched = watch(function)
         self.clock = clock.now
-        first = traced.num_outputs + len(traced.changed_args)
-        place = {id(t): i for i, t in enumerate(traced.captured)}
-        self.updates = [(place.get(id(t)), t) for t in traced.changed]
-        donate = {traced.num_args + p: first + i for i, (p, _) in enumerate(self.updates) if p is not None}
-        self.donated = [p for p, _ in self.updates if p is not None]
+        # Whoever owns this program may be among the objects that the trace touched: hold those weakly only.
+        self.traced = dataclasses.replace(traced, touched=())
+        captured, changed_ids = list(traced.captured), {id(t) for t in traced.changed}
+        self.fixed = [t for t in captured if id(t) not in changed_ids]
+        self.updated = [t for t in traced.changed if any(t is c for c in captured)] if changed_ids else []
+        self.module = Module.of(_ordered(traced, [*self.fixed, *self.updated]), traced.fns)
+        self.optimised = driver.optimise(self.module)
+        self._first_change = traced.num_outputs + len(traced.changed_args)
+        self._places = [next(i for i, c in enumerate(traced.changed) if c is t) for t in self.updated]
+        base = traced.num_args + len(self.fixed)
+        donate = {base + i: self._first_change + p for i, p in enumerate(self._places)}
         names = [f"argument {i}" for i in range(traced.num_args)]
-        names += [getattr(t, "name", "") or f"captured tensor {i}" for i, t in enumerate(traced.captured)]
+        names += [getattr(t, "name", "") or "a captured tensor" for t in [*self.fixed, *self.updated]]
         self.executable = driver.compile_module(self.optimised, name, donate, names)
-        self._known: list[Any] = []
+        self._known_fixed: list[Any] = []
+        self._known_updated: list[Any] = []
         self._lock = threading.Lock()
-        self._arg_types = traced.fn.in_types[: traced.num_args]
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""
@@ -140,29 +146,31 @@ class Program:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time."""
-        if not self.updates:
+        if not self.traced.changed:
             return self._run(leaves)
         with self._lock:
             return self._run(leaves)
 
     def _run(self, leaves: Sequence[Any]) -> Any:
         traced = self.traced
-        state = [t._value for t in traced.captured]
-        if len(state) != len(self._known) or not all(map(operator.is_, state, self._known)):
-            state = self._admit(state)
-        arrays = [_to_device(leaf) for leaf in leaves]
-        if self.donated:
-            self._unshare(state)
-        outputs = self._execute(arrays + state)
-        n, m = traced.num_outputs, traced.num_outputs + len(traced.changed_args)
-        for (position, tensor), new in zip(self.updates, outputs[m:], strict=True):
-            tensor._value = new
-            if position is not None:
-                state[position] = new
-        self._known = state
-        for position, new in zip(traced.changed_args, outputs[n:m], strict=True):
+        fixed, updated = [t._value for t in self.fixed], [t._value for t in self.updated]
+        if not (_same_objects(fixed, self._known_fixed) and _same_objects(updated, self._known_updated)):
+            types, name = self.executable.inputs[traced.num_args :], self.executable.name
+            self._known_fixed = _admit(self.fixed, fixed, types[: len(fixed)], name)
+            _admit(self.updated, updated, types[len(fixed) :], name)
+        self._known_updated = []
+        arrays = list(map(_to_device, leaves))
+        if updated:
+            _unshare(updated)
+        outputs = self._execute([*arrays, *fixed, *updated])
+        n, m = traced.num_outputs, self._first_change
+        new = outputs[m:]
+        for tensor, value in zip(traced.changed, new, strict=True):
+            tensor._value = value
+        self._known_updated = new if len(new) == len(updated) else [new[i] for i in self._places]
+        for position, value in zip(traced.changed_args, outputs[n:m], strict=True):
             if isinstance(leaves[position], Tensor):
-                leaves[position]._value = new
+                leaves[position]._value = value
         return traced.result([Tensor._of(o) for o in outputs[:n]])
 
     def _execute(self, arrays: list[Any]) -> list[Any]:
@@ -170,30 +178,37 @@ class Program:
             return driver._execute(self.executable, arrays, self.executable.name)
         return self.executable.call_unchecked(arrays)
 
-    def _admit(self, state: list[Any]) -> list[Any]:
-        """Check the types of captured tensors whose value is new to this program, and bring them to the device."""
-        for i, (tensor, type) in enumerate(zip(self.traced.captured, self._state_types(), strict=True)):
-            value = state[i]
-            if i < len(self._known) and value is self._known[i]:
-                continue
-            if isinstance(value, np.ndarray):
-                value = tensor._value = state[i] = pjrt.put(value)
-            if type_of(value) != type:
-                why = f"{self.executable.name} was compiled for a captured tensor {type}, which is now {type_of(value)}"
-                raise UserError("E0209", why, fix="give it its old shape and dtype, or jit the function again")
-        self._known = []
-        return state
 
-    def _state_types(self) -> Sequence[Any]:
-        return self.traced.fn.in_types[self.traced.num_args :]
+def _ordered(traced: Traced, captured: Sequence[Any]) -> Fn:
+    """The traced function with its captured parameters in this order."""
+    fn, n = traced.fn, traced.num_args
+    place = {id(t): p for t, p in zip(traced.captured, fn.params[n:], strict=True)}
+    return Fn(fn.name, (*fn.params[:n], *[place[id(t)] for t in captured]), fn.nodes, fn.outputs)
 
-    def _unshare(self, state: list[Any]) -> None:
-        """Copy what is to be donated but is held elsewhere too (another handle, an argument): it must survive."""
-        self._known = []
-        for i in self.donated:
-            # Held by the tensor, by `state`, and as the argument of getrefcount.
-            if sys.getrefcount(state[i]) > 3:
-                state[i] = pjrt.put(pjrt.to_numpy(state[i]))
+
+def _same_objects(values: list[Any], known: list[Any]) -> bool:
+    return len(values) == len(known) and all(map(operator.is_, values, known))
+
+
+def _admit(tensors: Sequence[Tensor], values: list[Any], types: Sequence[TensorType], name: str) -> list[Any]:
+    """Check the types of captured tensors whose value is new to the program; bring them to the device, in place."""
+    for i, (tensor, type) in enumerate(zip(tensors, types, strict=True)):
+        value = values[i]
+        if isinstance(value, np.ndarray):
+            value = tensor._value = values[i] = pjrt.put(value)
+        if type_of(value) != type:
+            why = f"{name} was compiled for a captured tensor {type}, which is now {type_of(value)}"
+            raise UserError("E0209", why, fix="give it its old shape and dtype, or jit the function again")
+    return values
+
+
+def _unshare(values: list[Any]) -> None:
+    """Copy what is to be donated but is held elsewhere too (another handle, an argument): it must survive."""
+    # Each is held by its tensor, by `values`, and as the argument of getrefcount.
+    if max(map(sys.getrefcount, values)) > 3:
+        for i in range(len(values)):
+            if sys.getrefcount(values[i]) > 3:
+                values[i] = pjrt.put(pjrt.to_numpy(values[i]))
 
 
 def _to_device(leaf: Any) -> Any:
@@ -203,7 +218,7 @@ def _to_device(leaf: Any) -> Any:
         if isinstance(value, np.ndarray):
             value = leaf._value = pjrt.put(value)
         return value
-    return leaf if pjrt.is_array(leaf) else pjrt.put(np.asarray(leaf))
+    return pjrt.move(leaf, pjrt.single(pjrt.default_device())) if pjrt.is_array(leaf) else pjrt.put(np.asarray(leaf))
 
 
 _graphs: weakref.WeakKeyDictionary[Any, dict[Any, Jitted]] = weakref.WeakKeyDictionary()

@@ -29,7 +29,7 @@ class No:
 
 RULES = (
     "type", "ref", "grad", "axes", "hlo", "onnx", "samples", "expand", "prepare", "saved", "jvp", "kernel", "effect",
-    "has_regions", "reverse", "prune", "flops",
+    "has_regions", "reverse", "prune", "flops", "batch",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Op:
     type, ref, grad, saved = _Setter("type"), _Setter("ref"), _Setter("grad"), _Setter("saved")
     expand, prepare, samples = _Setter("expand"), _Setter("prepare"), _Setter("samples")
     axes, hlo, onnx, jvp = _Setter("axes"), _Setter("hlo"), _Setter("onnx"), _Setter("jvp")
-    reverse, prune, flops = _Setter("reverse"), _Setter("prune"), _Setter("flops")
+    reverse, prune, flops, batch = _Setter("reverse"), _Setter("prune"), _Setter("flops"), _Setter("batch")
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         for arg in args:

@@ -8,6 +8,8 @@
 | expand | values -> values, in other ops | error unless `ref` and `hlo` are there |
 | grad | (*inputs, *outputs, *cotangents) -> a cotangent or None per input, in ops | taken from `expand` |
 | saved | values -> (outputs, residuals); then `grad(*inputs, *outputs, residuals, *cts)` | plain inputs and outputs |
+| jvp | "linear", "multilinear" or a function (see transforms/jvp.py) | from `grad` or `expand`, exactly |
+| batch | "leading", "shift axis" or a function (see transforms/batch.py) | from `axes` or `expand`, else lane by lane |
 | axes | `"m k, k n -> m n"` (see `_axes.py`), or a function giving it | error: write No("...") |
 | hlo | StableHLO name, or function(b, *operands, **attrs) of a builder | `expand` is lowered |
 | onnx | ONNX name, or function(g, *names, **attrs) of a graph writer | error: write No("...") |

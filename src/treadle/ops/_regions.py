@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from treadle.base.dtypes import int32
@@ -65,6 +66,12 @@ def spread(grads: Sequence[Value], flags: Sequence[bool]) -> list[Value | None]:
 
 def picked(values: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     return [v for v, f in zip(values, flags, strict=True) if f]
+
+
+def cut(values: Sequence[Value], sizes: Sequence[int]) -> list[Sequence[Value]]:
+    """Consecutive groups of the values, of the given sizes."""
+    ends = list(accumulate(sizes))
+    return [values[end - n : end] for n, end in zip(sizes, ends, strict=True)]
 
 
 def inexact(types: Sequence[TensorType]) -> list[bool]:

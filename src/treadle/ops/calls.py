@@ -12,8 +12,9 @@ from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, f64
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops._regions import AXES, Reversed, need, picked, spread
+from treadle.ops._regions import AXES, Reversed, need, picked, region, spread
 from treadle.ops.functions import tanh
+from treadle.ops.reduce import reduce_sum
 
 
 @op(has_regions=True, axes=AXES, onnx=No("exported as a local function by the control flow exporter"))
@@ -53,12 +54,27 @@ def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, callee: s
     return tuple(outputs[:n]), pullback
 
 
+@call.jvp
+def _(run: Any, inputs: tuple[Value, ...], tangents: Any, *, callee: str, results: Types) -> Any:
+    flags = [t is not None for t in tangents]
+    live = [t.dtype.is_inexact for t in results]
+    pushed = run.callee(callee, flags)
+    outputs = call(*inputs, *picked(tangents, flags), callee=pushed, results=(*results, *picked(results, live)))
+    return outputs[: len(live)], spread(outputs[len(live) :], live)
+
+
+@call.batch
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, callee: str, results: Types) -> Any:
+    outputs = call(*inputs, callee=run.callee(callee, flags), results=tuple([run.type(t) for t in results]))
+    return outputs, [True] * len(results)
+
+
 @call.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield from ()
 
 
-@op(axes=No("operands are of any types"), onnx=No("the barrier only matters to XLA"))
+@op(jvp="linear", axes=No("operands are of any types"), onnx=No("the barrier only matters to XLA"))
 def barrier(*operands: Value) -> Any:
     """The operands themselves; the compiler may not move or merge work across (it keeps recomputation from being
     undone)."""
@@ -82,6 +98,11 @@ def _(b: Any, *operands: Any) -> Any:
 @barrier.grad
 def _(*values: Value) -> tuple[Value, ...]:
     return values[2 * len(values) // 3 :]
+
+
+@barrier.batch
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...]) -> Any:
+    return barrier(*inputs), flags
 
 
 @barrier.samples
@@ -124,6 +145,20 @@ def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn)
         return spread(build.inline(line.backward, [*residuals, *held[len(inputs) :]]), flags)
 
     return tuple(remat(*inputs, body=body)), pullback
+
+
+@remat.jvp
+def _(run: Any, inputs: tuple[Value, ...], tangents: Any, *, body: Fn) -> Any:
+    flags = [t is not None for t in tangents]
+    pushed, outs = run.region(body, flags)
+    outputs = remat(*inputs, *picked(tangents, flags), body=pushed)
+    return outputs[: len(outs)], spread(outputs[len(outs) :], outs)
+
+
+@remat.batch
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn) -> Any:
+    batched, outs = run.region(body, flags)
+    return remat(*inputs, body=batched), outs
 
 
 @remat.samples
@@ -181,6 +216,22 @@ def _(
         return [g if f else None for g, f in zip(found, flags, strict=True)]
 
     return tuple(results[:n_outputs]), pullback
+
+
+@custom_vjp.batch
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn, backward: Fn, n_outputs: int) -> Any:
+    """The gradient of an operand that the lanes share is the sum over the lanes."""
+    wide, _ = run.region(body, flags, [True] * len(body.outputs))
+    given = [*flags, *[True] * (len(backward.params) - len(flags))]
+    lanes, _ = run.region(backward, given, [True] * len(backward.outputs))
+    shared = [not f for v, f in zip(inputs, flags, strict=True) if v.dtype.is_inexact]
+
+    def summed(*args: Value) -> list[Value]:
+        grads = build.inline(lanes, args)
+        return [reduce_sum(g, axes=(0,)) if s else g for g, s in zip(grads, shared, strict=True)]
+
+    pulled = region(summed, lanes.in_types, lanes.name)
+    return custom_vjp(*inputs, body=wide, backward=pulled, n_outputs=n_outputs), [True] * n_outputs
 
 
 @custom_vjp.samples

@@ -16,7 +16,7 @@ from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import floats, same_inexact
 
 
-@op(axes="... -> ...", hlo=lambda b, x, *, dtype: b.convert(x, b.types[0], b.out[0]))
+@op(jvp="linear", axes="... -> ...", hlo=lambda b, x, *, dtype: b.convert(x, b.types[0], b.out[0]))
 def cast(x: Value, *, dtype: DType) -> Any:
     """x with elements of type `dtype`: floats to integers round toward zero, anything to bool is `!= 0`.
 
@@ -75,6 +75,11 @@ def _(s: Samples) -> Iterator[Sample]:
 )
 def stop_gradient(x: Value) -> Any:
     """x itself; its derivative is zero. Raises E0106 for integers."""
+
+
+@stop_gradient.jvp
+def _(run: Any, inputs: tuple[Value, ...], tangents: Any) -> tuple[tuple[Value, ...], tuple[None]]:
+    return (stop_gradient(*inputs),), (None,)
 
 
 @stop_gradient.reverse

@@ -32,7 +32,7 @@ def complexes(s: Samples) -> Iterator[Sample]:
     yield s(f64[3], bad="E0106")
 
 
-@op(type=part_type, ref=np.real, axes="... -> ...", hlo="real", onnx=NO_ONNX, samples=complexes)
+@op(jvp="linear", type=part_type, ref=np.real, axes="... -> ...", hlo="real", onnx=NO_ONNX, samples=complexes)
 def real(x: Value) -> Any:
     """The real part of each element. x: complex[...]. Raises E0106 for real tensors."""
 
@@ -42,7 +42,7 @@ def _(x: Value, out: Value, d: Value) -> tuple[Value]:
     return (cast(d, dtype=x.dtype),)
 
 
-@op(type=part_type, ref=np.imag, axes="... -> ...", hlo="imag", onnx=NO_ONNX, samples=complexes)
+@op(jvp="linear", type=part_type, ref=np.imag, axes="... -> ...", hlo="imag", onnx=NO_ONNX, samples=complexes)
 def imag(x: Value) -> Any:
     """The imaginary part of each element. x: complex[...]. Raises E0106 for real tensors."""
 
@@ -52,7 +52,7 @@ def _(x: Value, out: Value, d: Value) -> tuple[Value]:
     return (make_complex(0, -d),)
 
 
-@op(prepare=promoted, axes="..., ... -> ...", hlo="complex", onnx=NO_ONNX)
+@op(jvp="linear", prepare=promoted, axes="..., ... -> ...", hlo="complex", onnx=NO_ONNX)
 def make_complex(re: Value, im: Value) -> Any:
     """re + i im of each element. float32 gives complex64, float64 complex128. Raises E0106 for other types."""
 

@@ -22,6 +22,7 @@ from treadle.ir import build
 from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, bool_, f64, i32
+from treadle.ops._batching import only_when_asked, settled
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._regions import (
     AXES,
@@ -38,9 +39,10 @@ from treadle.ops._regions import (
     zeros,
 )
 from treadle.ops.bits import bit_and
-from treadle.ops.compare import greater, less, logical_and
+from treadle.ops.compare import greater, less, logical_and, select
 from treadle.ops.dynamic import dynamic_slice
 from treadle.ops.elementwise import add, sub
+from treadle.ops.reduce import broadcast_to, reduce_or
 from treadle.ops.shape import reshape
 
 _STACK_BYTES = 64 << 20
@@ -131,6 +133,39 @@ def _share_slots(needs: Sequence[Types]) -> tuple[list[TensorType], list[list[in
             place.append(spot)
         places.append(place)
     return slots, places
+
+
+@if_.jvp
+def _(run: Any, inputs: tuple[Value, ...], tangents: Any, *, then: Fn, orelse: Fn) -> Any:
+    flags = [t is not None for t in tangents[1:]]
+    found = [run.region(fn, flags)[1] for fn in (then, orelse)]
+    outs = [a or b for a, b in zip(*found, strict=True)]
+    bodies = {k: run.region(fn, flags, outs)[0] for k, fn in (("then", then), ("orelse", orelse))}
+    results = if_(*inputs, *picked(tangents[1:], flags), **bodies)
+    return results[: len(outs)], spread(results[len(outs) :], outs)
+
+
+@if_.batch
+def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, then: Fn, orelse: Fn) -> Any:
+    """Where lanes differ in the condition both branches run, and each lane takes its own; a branch that must not run
+    unasked makes it a lane at a time."""
+    found = [run.region(fn, flags[1:])[1] for fn in (then, orelse)]
+    outs = [a or b for a, b in zip(*found, strict=True)]
+    if not flags[0]:
+        bodies = {k: run.region(fn, flags[1:], outs)[0] for k, fn in (("then", then), ("orelse", orelse))}
+        return if_(*inputs, **bodies), outs
+    if any(only_when_asked(fn, run.fns) for fn in (then, orelse)):
+        return NotImplemented
+    pred, *operands = inputs
+    both = [run.all(*run.replay(fn, operands, flags[1:])) for fn in (then, orelse)]
+    return [_chosen(pred, x, y) for x, y in zip(*both, strict=True)], [True] * len(outs)
+
+
+def _chosen(lanes: Value, x: Value, y: Value) -> Value:
+    """x in the lanes where `lanes` (bool[size]) is true, y in the others."""
+    column = reshape(lanes, shape=(*lanes.shape, *[1] * (x.ndim - 1)))
+    made: Value = select(broadcast_to(column, shape=x.shape), x, y)
+    return made
 
 
 @if_.samples
@@ -336,6 +371,76 @@ def _remainder(x: Value, n: int) -> Value:
         raise UserError("E0173", f"capacity {n} is not a power of two", fix=f"use {1 << n.bit_length()}")
     from_bits: Value = bit_and(x, number(n - 1))
     return from_bits
+
+
+@while_.jvp
+def _(
+    run: Any, inputs: tuple[Value, ...], tangents: Any, *, cond: Fn, body: Fn, n_consts: int, capacity: int = 0
+) -> Any:
+    given = [t is not None for t in tangents]
+    still = given[:n_consts]
+    carried = settled(lambda flags: run.region(body, [*still, *flags])[1], given[n_consts:])
+    pushed, _ = run.region(body, [*still, *carried], carried)
+    n, k, m = n_consts, len(carried), sum(still)
+
+    def parts(args: Sequence[Value]) -> tuple[Sequence[Value], ...]:
+        """Constants, their tangents, carry, its tangents."""
+        return args[:n], args[n : n + m], args[n + m : n + m + k], args[n + m + k :]
+
+    def test(*args: Value) -> Any:
+        consts, _, carry, _ = parts(args)
+        return build.inline(cond, [*consts, *carry])
+
+    def step(*args: Value) -> Any:
+        consts, dconsts, carry, dcarry = parts(args)
+        return build.inline(pushed, [*consts, *carry, *dconsts, *dcarry])
+
+    moving = [run.or_zeros(t, v) for t, v in zip(tangents[n:], inputs[n:], strict=True)]
+    args = [*inputs[:n], *picked(tangents[:n], still), *inputs[n:], *picked(moving, carried)]
+    types = types_of(args)
+    bodies = {"cond": region(test, types, cond.name), "body": region(step, types, pushed.name)}
+    results = while_(*args, **bodies, n_consts=n + m, capacity=capacity)
+    return results[:k], spread(results[k:], carried)
+
+
+@while_.batch
+def _(
+    run: Any,
+    inputs: tuple[Value, ...],
+    flags: tuple[bool, ...],
+    *,
+    cond: Fn,
+    body: Fn,
+    n_consts: int,
+    capacity: int = 0,
+) -> Any:
+    """Lanes that differ in the condition run until all are done; one that is done keeps its carry. A body that must
+    not run unasked makes it a lane at a time."""
+    still = list(flags[:n_consts])
+    carried = settled(lambda now: run.region(body, [*still, *now])[1], flags[n_consts:])
+    masked = run.region(cond, [*still, *carried])[1][0]
+    if masked and (only_when_asked(body, run.fns) or only_when_asked(cond, run.fns)):
+        return NotImplemented
+    carried = [True] * len(carried) if masked else carried
+    tested, _ = run.region(cond, [*still, *carried])
+    stepped, _ = run.region(body, [*still, *carried], carried)
+
+    def test(*args: Value) -> Any:
+        (live,) = build.inline(tested, args)
+        return reduce_or(live, axes=(0,)) if masked else live
+
+    def step(*args: Value) -> Any:
+        new = build.inline(stepped, args)
+        if not masked:
+            return new
+        (live,) = build.inline(tested, args)
+        return [_chosen(live, a, b) for a, b in zip(new, args[n_consts:], strict=True)]
+
+    init = [run.spread(v) if c and not f else v for v, f, c in zip(inputs[n_consts:], flags[n_consts:], carried)]
+    args = [*inputs[:n_consts], *init]
+    types = types_of(args)
+    bodies = {"cond": region(test, types, tested.name), "body": region(step, types, stepped.name)}
+    return while_(*args, **bodies, n_consts=n_consts, capacity=capacity), carried
 
 
 @while_.samples

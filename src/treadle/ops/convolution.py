@@ -19,6 +19,7 @@ from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops import _depthwise, _unfolded
+from treadle.ops._batching import merged, parted
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import same_float
 from treadle.ops._windows import (
@@ -35,7 +36,7 @@ from treadle.ops._windows import (
 )
 
 
-@op()
+@op(jvp="multilinear")
 def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
     """y[n,o,t] = sum of x[n, c, t * stride + k * dilation - low] * w[o,c,k] over c and k; no flip of the kernel.
 
@@ -44,7 +45,7 @@ def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, gr
     """
 
 
-@op()
+@op(jvp="multilinear")
 def conv_input_grad(
     dy: Value, w: Value, *, input_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:
@@ -55,7 +56,7 @@ def conv_input_grad(
     """
 
 
-@op(onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"))
+@op(jvp="multilinear", onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"))
 def conv_weight_grad(
     x: Value, dy: Value, *, kernel_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:
@@ -388,6 +389,40 @@ def _(g: Any, dy: str, w: str, *, input_size: Ints, stride: Ints, padding: Pairs
 def _plain(rank: int, **other: Any) -> dict[str, Any]:
     """Attributes of the plainest convolution, changed by `other`."""
     return {"stride": (1,) * rank, "padding": ((0, 0),) * rank, "dilation": (1,) * rank, "groups": 1} | other
+
+
+# Lanes: more samples where they share the kernel, else more groups of channels.
+
+
+@conv.batch
+def _(run: Any, inputs: Any, flags: Any, *, groups: int, **attrs: Any) -> Any:
+    if not run.size:
+        return NotImplemented
+    if not flags[1]:
+        return [parted(conv(merged(inputs[0], 0), inputs[1], groups=groups, **attrs), 0, run.size)], [True]
+    x, w = run.all(inputs, flags)
+    y = conv(merged(x, 1), merged(w, 0), groups=groups * run.size, **attrs)
+    return [parted(y, 1, run.size)], [True]
+
+
+@conv_input_grad.batch
+def _(run: Any, inputs: Any, flags: Any, *, groups: int, **attrs: Any) -> Any:
+    if not run.size:
+        return NotImplemented
+    if not flags[1]:
+        return [parted(conv_input_grad(merged(inputs[0], 0), inputs[1], groups=groups, **attrs), 0, run.size)], [True]
+    dy, w = run.all(inputs, flags)
+    dx = conv_input_grad(merged(dy, 1), merged(w, 0), groups=groups * run.size, **attrs)
+    return [parted(dx, 1, run.size)], [True]
+
+
+@conv_weight_grad.batch
+def _(run: Any, inputs: Any, flags: Any, *, groups: int, **attrs: Any) -> Any:
+    if not run.size:
+        return NotImplemented
+    x, dy = run.all(inputs, flags)
+    dw = conv_weight_grad(merged(x, 1), merged(dy, 1), groups=groups * run.size, **attrs)
+    return [parted(dw, 0, run.size)], [True]
 
 
 @conv.samples

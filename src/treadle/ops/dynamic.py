@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import int32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops.creation import full
 from treadle.ops.shape import LETTERS, zeros_like
 
 Ints = tuple[int, ...]
@@ -50,7 +52,7 @@ def _onnx_starts(g: Any, shape: Ints, sizes: Ints, starts: tuple[str, ...]) -> A
     return g.node("Max", g.node("Min", together, g.const(room)), g.const(np.zeros_like(room)))
 
 
-@op()
+@op(jvp="linear")
 def dynamic_slice(x: Value, *starts: Value, sizes: Ints) -> Any:
     """The part of x with `sizes` that begins at `starts` (0-d tensors), clamped so that it lies inside.
 
@@ -95,6 +97,21 @@ def _(g: Any, x: str, *starts: str, sizes: Ints) -> Any:
     return g.node("Slice", x, first, end, g.const(np.arange(len(sizes))))
 
 
+@dynamic_slice.batch
+def _(run: Any, inputs: Any, flags: Any, *, sizes: Ints) -> Any:
+    """For starts that differ between lanes there is no rule: a lane at a time."""
+    if any(flags[1:]):
+        return NotImplemented
+    x, *starts = inputs
+    return [dynamic_slice(x, _first(starts), *starts, sizes=(run.size, *sizes))], [True]
+
+
+def _first(starts: Any) -> Value:
+    """A start 0 of the type of the others."""
+    made: Value = full(value=0, shape=(), dtype=starts[0].dtype if starts else int32)
+    return made
+
+
 @dynamic_slice.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[5], np.int32(2), sizes=(3,))
@@ -112,7 +129,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3, 2], i32[()], sizes=(1,), bad="E0141")
 
 
-@op()
+@op(jvp="linear")
 def dynamic_update_slice(x: Value, update: Value, *starts: Value) -> Any:
     """x with the part that begins at `starts` (0-d tensors) replaced by `update`, clamped so that it lies inside.
 
@@ -166,6 +183,15 @@ def _(g: Any, x: str, update: str, *starts: str) -> Any:
     there = g.node("Pad", g.const(np.ones(part.shape, np.int32)), pads, g.const(np.array(0, np.int32)))
     zero = g.const(np.zeros((), part.dtype.np))
     return g.node("Where", g.node("Cast", there, to=9), g.node("Pad", update, pads, zero), x)
+
+
+@dynamic_update_slice.batch
+def _(run: Any, inputs: Any, flags: Any) -> Any:
+    """For starts that differ between lanes there is no rule: a lane at a time."""
+    if any(flags[2:]):
+        return NotImplemented
+    x, update = run.all(inputs[:2], flags[:2])
+    return [dynamic_update_slice(x, update, _first(inputs[2:]), *inputs[2:])], [True]
 
 
 @dynamic_update_slice.samples

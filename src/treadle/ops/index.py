@@ -15,6 +15,7 @@ from treadle.base.dtypes import DType, float32, float64, int32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
+from treadle.ops._batching import merged, moved, own_places, parted
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_number
 from treadle.ops.casting import cast
@@ -89,7 +90,7 @@ def _take_names(x: int, indices: int, axis: int, mark: str = "") -> tuple[str, s
     return " ".join(whole), " ".join(index), " ".join([*names[:axis], *index, *names[axis + 1 :]])
 
 
-@op()
+@op(jvp="linear")
 def take(x: Value, indices: Value, *, axis: int) -> Any:
     """Slices of x at `indices` along `axis`: the axis is replaced by the axes of indices, as `numpy.take`.
 
@@ -143,6 +144,19 @@ def _(g: Any, x: str, indices: str, *, axis: int) -> Any:
     return g.node("Gather", x, _onnx_inside(g, indices, g.types[1], g.types[0].shape[axis]), axis=axis)
 
 
+@take.batch
+def _(run: Any, inputs: Any, flags: Any, *, axis: int) -> Any:
+    x, indices = inputs
+    if not flags[1]:
+        return [take(x, indices, axis=axis + 1)], [True]
+    if not flags[0]:
+        return [moved(take(x, indices, axis=axis), axis, 0)], [True]
+    if x.shape[axis + 1] == 0:
+        return NotImplemented
+    own = own_places(indices, x.shape[axis + 1])
+    return [moved(take(merged(x, axis), own, axis=axis), axis, 0)], [True]
+
+
 @take.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[5, 3], i32[4], axis=0)
@@ -161,7 +175,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[0, 3], i32[2], axis=0, bad="E0139")
 
 
-@op()
+@op(jvp="linear")
 def index_sum(indices: Value, updates: Value, *, axis: int, size: int) -> Any:
     """Zeros with `size` slices along `axis`, to which each slice of updates is added at its index; opposite of take.
 
@@ -244,6 +258,18 @@ def _onnx_index_add(g: Any, x: str, indices: str, updates: str, of_i: TensorType
     return g.node("ScatterElements", x, indices, updates, axis=axis, reduction="add")
 
 
+@index_sum.batch
+def _(run: Any, inputs: Any, flags: Any, *, axis: int, size: int) -> Any:
+    indices, updates = inputs
+    if not flags[0]:
+        return [index_sum(indices, updates, axis=axis + 1, size=size)], [True]
+    if size == 0:
+        return NotImplemented
+    indices, updates = run.all(inputs, flags)
+    total = index_sum(own_places(indices, size), moved(updates, 0, axis), axis=axis, size=run.size * size)
+    return [parted(total, axis, run.size)], [True]
+
+
 @index_sum.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[4], f64[4, 3], axis=0, size=5)
@@ -263,7 +289,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[1], np.array([True]), axis=0, size=3, bad="E0106")
 
 
-@op()
+@op(jvp="linear")
 def index_add(x: Value, indices: Value, updates: Value, *, axis: int) -> Any:
     """x with each slice of updates added at its index along `axis`; indices are clamped, equal ones add up.
 
@@ -308,6 +334,20 @@ def _(g: Any, x: str, indices: str, updates: str, *, axis: int) -> Any:
     return _onnx_index_add(g, x, indices, updates, g.types[1], axis)
 
 
+@index_add.batch
+def _(run: Any, inputs: Any, flags: Any, *, axis: int) -> Any:
+    x, indices, updates = inputs
+    if not flags[1]:
+        x, updates = run.all((x, updates), (flags[0], flags[2]))
+        return [index_add(x, indices, updates, axis=axis + 1)], [True]
+    x, indices, updates = run.all(inputs, flags)
+    count = x.shape[axis + 1]
+    if count == 0:
+        return NotImplemented
+    total = index_add(merged(x, axis), own_places(indices, count), moved(updates, 0, axis), axis=axis)
+    return [parted(total, axis, run.size)], [True]
+
+
 @index_add.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[5, 3], i32[4], f64[4, 3], axis=0)
@@ -342,7 +382,7 @@ def _along_names(rank: int, axis: int) -> tuple[str, str]:
     return tuple(" ".join([*names[:axis], whole, *names[axis + 1 :]]) for whole in ("!x", "!i"))  # type: ignore[return-value]
 
 
-@op()
+@op(jvp="linear", batch="shift axis")
 def take_along_axis(x: Value, indices: Value, *, axis: int) -> Any:
     """result[.., i, ..] = x[.., indices[.., i, ..], ..]: along `axis`, an own index for each place.
 
@@ -413,7 +453,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3], i32[3], axis=1, bad="E0107")
 
 
-@op()
+@op(jvp="linear", batch="shift axis")
 def scatter_add_along(x: Value, indices: Value, updates: Value, *, axis: int) -> Any:
     """x with updates[.., i, ..] added at [.., indices[.., i, ..], ..]; indices are clamped, equal ones add up.
 
@@ -487,7 +527,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(np.array([True]), i32[1], np.array([True]), axis=0, bad="E0106")
 
 
-@op(onnx="expand")
+@op(batch="leading", onnx="expand")
 def one_hot(indices: Value, *, depth: int, dtype: DType) -> Any:
     """result[..., k] = 1 where indices[...] == k, else 0, for k below `depth`; an index out of range gives zeros.
 

@@ -12,10 +12,12 @@ from treadle.ir import build
 from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, f32, f64, i32
+from treadle.ops._batching import moved, settled
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._regions import (
     AXES,
     Reversed,
+    cut,
     inexact,
     need,
     number,
@@ -159,6 +161,53 @@ def _(
 def _without_fixed(results: Sequence[Value], n_out: int, fixed: Sequence[bool]) -> list[Value]:
     """Residuals that are constants of the loop need no stacking."""
     return [*results[:n_out], *[r for r, f in zip(results[n_out:], fixed, strict=True) if not f]]
+
+
+@scan.jvp
+def _(
+    run: Any, inputs: tuple[Value, ...], tangents: Any, *, body: Fn, n_consts: int, n_carry: int, **trips: Any
+) -> Any:
+    given = [t is not None for t in tangents]
+    n, m = n_consts, n_consts + n_carry
+    still, rows = given[:n], given[m:]
+    carried = settled(lambda now: run.region(body, [*still, *now, *rows])[1][:n_carry], given[n:m])
+    flags = [*still, *carried, *rows]
+    outs = [*carried, *run.region(body, flags)[1][n_carry:]]
+    pushed, _ = run.region(body, flags, outs)
+    sizes = [n, sum(still), n_carry, sum(carried), len(rows), sum(rows)]
+
+    def step(*args: Value) -> list[Value]:
+        consts, dconsts, carry, dcarry, xs, dxs = cut(args, sizes)
+        results = build.inline(pushed, [*consts, *carry, *xs, *dconsts, *dcarry, *dxs])
+        new, ys, dnew, dys = cut(results, [n_carry, len(outs) - n_carry, sum(carried), sum(outs[n_carry:])])
+        return [*new, *dnew, *ys, *dys]
+
+    moving = picked([run.or_zeros(t, v) for t, v in zip(tangents[n:m], inputs[n:m], strict=True)], carried)
+    fixed = [*inputs[:n], *picked(tangents[:n], still), *inputs[n:m], *moving]
+    xs = [*inputs[m:], *picked(tangents[m:], rows)]
+    types = [*types_of(fixed), *[x.type.with_shape(x.shape[1:]) for x in xs]]
+    counts = {"n_consts": sizes[0] + sizes[1], "n_carry": sizes[2] + sizes[3]}
+    results = scan(*fixed, *xs, body=region(step, types, pushed.name), **counts, **trips)
+    new, dnew, ys, dys = cut(results, [n_carry, sizes[3], len(outs) - n_carry, sum(outs[n_carry:])])
+    return [*new, *ys], spread([*dnew, *dys], outs)
+
+
+@scan.batch
+def _(
+    run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn, n_consts: int, n_carry: int, **trips: Any
+) -> Any:
+    """One scan whose carry, slices and constants are batched where they differ between lanes."""
+    m = n_consts + n_carry
+    still, rows = flags[:n_consts], flags[m:]
+    carried = settled(lambda now: run.region(body, [*still, *now, *rows])[1][:n_carry], flags[n_consts:m])
+    wide = [*still, *carried, *rows]
+    outs = [*carried, *run.region(body, wide)[1][n_carry:]]
+    stepped, _ = run.region(body, wide, outs)
+    init = [run.spread(v) if c and not f else v for v, f, c in zip(inputs[n_consts:m], flags[n_consts:m], carried)]
+    xs = [moved(x, 0, 1) if f else x for x, f in zip(inputs[m:], rows, strict=True)]
+    results = scan(*inputs[:n_consts], *init, *xs, body=stepped, n_consts=n_consts, n_carry=n_carry, **trips)
+    ys = [moved(y, 0, 1) if f else y for y, f in zip(results[n_carry:], outs[n_carry:], strict=True)]
+    return [*results[:n_carry], *ys], outs
 
 
 @scan.samples

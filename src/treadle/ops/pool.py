@@ -49,7 +49,7 @@ from treadle.ops.elementwise import maximum
 from treadle.ops.reduce import broadcast_to
 
 
-@op()
+@op(batch="leading")
 def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The largest element of each window. x: integer or float[..., *s] -> [..., *t].
 
@@ -58,7 +58,7 @@ def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """
 
 
-@op(onnx=No("ONNX has the forward operator only"))
+@op(batch="leading", onnx=No("ONNX has the forward operator only"))
 def max_pool_grad(x: Value, dy: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The gradient of `max_pool` for x: each dy goes to the first maximum of its window, sums where windows overlap.
 
@@ -66,7 +66,7 @@ def max_pool_grad(x: Value, dy: Value, *, window: Ints, stride: Ints, padding: P
     """
 
 
-@op(onnx=No("ONNX has the forward operator only"))
+@op(batch="leading", onnx=No("ONNX has the forward operator only"))
 def max_pool_take(x: Value, d: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The element of d where x has the first maximum of each window: the gradient of `max_pool_grad` for dy.
 

@@ -17,7 +17,7 @@ from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import broadcast_shapes, cast_together, same_inexact
 from treadle.ops.reduce import broadcast_to, wide_array
-from treadle.ops.shape import transpose
+from treadle.ops.shape import LETTERS, reshape, transpose
 
 
 def _same_batches(x: Any, y: Any) -> tuple[Value, ...]:
@@ -29,7 +29,7 @@ def _same_batches(x: Any, y: Any) -> tuple[Value, ...]:
     return broadcast_to(x, shape=lead + x.shape[-2:]), broadcast_to(y, shape=lead + y.shape[-2:])
 
 
-@op(prepare=_same_batches, axes="... m k, ... k n -> ... m n", onnx="MatMul")
+@op(jvp="multilinear", prepare=_same_batches, axes="... m k, ... k n -> ... m n", onnx="MatMul")
 def matmul(x: Value, y: Value) -> Any:
     """x @ y. x: float[..., m, k], y: float[..., k, n] -> float[..., m, n]; 16-bit floats accumulate in float32.
 
@@ -73,6 +73,16 @@ def _(x: Value, y: Value, out: Value, d: Value) -> tuple[Value, Value]:
     return d @ swap(y), swap(x) @ d
 
 
+@matmul.batch
+def _(run: Any, inputs: Any, flags: Any) -> Any:
+    """Lanes of rows times one matrix are one product of all rows; else the lanes are another batch axis."""
+    x, y = inputs
+    if flags[1] or y.ndim > 2:
+        return [matmul(*run.all(inputs, flags))], [True]
+    rows = reshape(x, shape=(run.size * x.shape[1], x.shape[2]))
+    return [reshape(matmul(rows, y), shape=(*x.shape[:2], y.shape[1]))], [True]
+
+
 @matmul.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], f64[3, 4])
@@ -89,7 +99,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[2, 2], i32[2, 2], bad="E0106")
 
 
-@op(prepare=cast_together)
+@op(jvp="multilinear", prepare=cast_together)
 def contract(x: Value, y: Value, *, spec: str) -> Any:
     """The product of x and y summed over the letters that the result lacks: spec "bij,bjk->bik" as `numpy.einsum`.
 
@@ -176,6 +186,15 @@ def _(g: Any, x: str, y: str, *, spec: str) -> Any:
         return g.node("Einsum", x, y, equation=spec)
     x, y = g.node("Cast", x, to=float32), g.node("Cast", y, to=float32)
     return g.node("Cast", g.node("Einsum", x, y, equation=spec), to=dtype)
+
+
+@contract.batch
+def _(run: Any, inputs: Any, flags: Any, *, spec: str) -> Any:
+    """One more letter for the lanes."""
+    lane = next(c for c in LETTERS + LETTERS.upper() if c not in spec)
+    x, y, out = spec_letters(spec)
+    marked = f"{lane * flags[0]}{x},{lane * flags[1]}{y}->{lane}{out}"
+    return [contract(*inputs, spec=marked)], [True]
 
 
 @contract.samples

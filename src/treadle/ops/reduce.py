@@ -44,7 +44,7 @@ def widen(value: Value, like: Value, axes: tuple[int, ...]) -> Value:
     return spread
 
 
-@op(ref=lambda x, *, shape: np.broadcast_to(x, shape))
+@op(jvp="linear", ref=lambda x, *, shape: np.broadcast_to(x, shape))
 def broadcast_to(x: Value, *, shape: tuple[int, ...]) -> Any:
     """x repeated along new leading axes and axes of size 1, as NumPy. Raises E0108 when x does not fit `shape`."""
 
@@ -79,6 +79,13 @@ def _(x: Value, out: Value, d: Value, *, shape: tuple[int, ...]) -> tuple[Value]
     skip = len(shape) - x.ndim
     grown = tuple(i for i, n in enumerate(shape) if i < skip or (x.shape[i - skip] == 1 and n != 1))
     return (reshape(reduce_sum(d, axes=grown), shape=x.shape),)
+
+
+@broadcast_to.batch
+def _(run: Any, inputs: Any, flags: Any, *, shape: tuple[int, ...]) -> Any:
+    (x,) = inputs
+    column = reshape(x, shape=(run.size, *[1] * (len(shape) + 1 - x.ndim), *x.shape[1:]))
+    return [broadcast_to(column, shape=(run.size, *shape))], [True]
 
 
 @broadcast_to.samples
@@ -156,7 +163,14 @@ def _number_samples(s: Samples) -> Iterator[Sample]:
     yield s(np.array([True]), axes=(0,), bad="E0106")
 
 
-@op(type=_number_type, axes=keep_axes, onnx=onnx_reduce("ReduceSum"), samples=_number_samples)
+@op(
+    jvp="linear",
+    batch="shift axes",
+    type=_number_type,
+    axes=keep_axes,
+    onnx=onnx_reduce("ReduceSum"),
+    samples=_number_samples,
+)
 def reduce_sum(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Sum over `axes`; an empty sum is 0; 16-bit floats are summed in float32. Raises E0106 for bool, E0107."""
 
@@ -224,6 +238,7 @@ def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: st
 
 
 @op(
+    batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
     axes=keep_axes_whole,
@@ -248,6 +263,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
+    batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
     axes=keep_axes_whole,
@@ -271,7 +287,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return _hlo_extreme(b, x, axes, "minimum", "LT", _most(b.types[0].dtype))
 
 
-@op(type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd"))
+@op(batch="shift axes", type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd"))
 def reduce_prod(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Product over `axes`; an empty product is 1. The gradient is right where elements are zero, to any order.
 
@@ -342,7 +358,7 @@ def _float_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return reduced(same_inexact(x), axes=axes)
 
 
-@op(type=_float_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceMean"))
+@op(jvp="linear", batch="shift axes", type=_float_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceMean"))
 def reduce_mean(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Mean over `axes`: sum / count, in float32 for 16-bit floats; NaN of no elements. Raises E0106 for integers."""
 
@@ -380,6 +396,7 @@ def _bool_samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    batch="shift axes",
     type=_bool_type,
     ref=lambda x, *, axes: np.all(x, axis=axes),
     grad=No("truth values have no derivative"),
@@ -393,6 +410,7 @@ def reduce_and(x: Value, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
+    batch="shift axes",
     type=_bool_type,
     ref=lambda x, *, axes: np.any(x, axis=axes),
     grad=No("truth values have no derivative"),
@@ -405,7 +423,7 @@ def reduce_or(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Whether any element over `axes` is true; false of none. x: bool[...]. Raises E0106, E0107."""
 
 
-@op(type=_extreme_type, axes=keep_axes_whole, onnx="expand")
+@op(batch="shift axes", type=_extreme_type, axes=keep_axes_whole, onnx="expand")
 def logsumexp(x: Value, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes` without overflow: the largest element m is taken out first.
 
@@ -447,7 +465,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[3], axes=(0,), bad="E0106")
 
 
-@op()
+@op(jvp="linear", batch="shift axis")
 def cumsum(x: Value, *, axis: int, reverse: bool) -> Any:
     """Running sum along `axis`, each element included; from the end if `reverse`. 16-bit floats are summed in float32.
 

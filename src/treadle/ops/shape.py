@@ -30,7 +30,7 @@ def zeros_like(x: Value, shape: Ints | None = None) -> Value:
     return made
 
 
-@op(ref=lambda x, *, shape: np.reshape(x, shape), hlo=lambda b, x, *, shape: b.op("reshape", x))
+@op(jvp="linear", ref=lambda x, *, shape: np.reshape(x, shape), hlo=lambda b, x, *, shape: b.op("reshape", x))
 def reshape(x: Value, *, shape: Ints) -> Any:
     """The elements of x, row by row, in another shape. Raises E0112 when the counts differ or a size is negative."""
 
@@ -64,6 +64,11 @@ def _(x: Value, out: Value, d: Value, *, shape: Ints) -> tuple[Value]:
     return (reshape(d, shape=x.shape),)
 
 
+@reshape.batch
+def _(run: Any, inputs: Any, flags: Any, *, shape: Ints) -> Any:
+    return [reshape(*inputs, shape=(run.size, *shape))], [True]
+
+
 @reshape.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], shape=(6,))
@@ -74,7 +79,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], shape=(4,), bad="E0112")
 
 
-@op(ref=lambda x, *, perm: np.transpose(x, perm))
+@op(jvp="linear", ref=lambda x, *, perm: np.transpose(x, perm))
 def transpose(x: Value, *, perm: Ints) -> Any:
     """Axes of x reordered: result.shape[i] == x.shape[perm[i]]. Raises E0113 if perm is no permutation."""
 
@@ -107,6 +112,11 @@ def _(x: Value, out: Value, d: Value, *, perm: Ints) -> tuple[Value]:
     return (transpose(d, perm=tuple([perm.index(i) for i in range(len(perm))])),)
 
 
+@transpose.batch
+def _(run: Any, inputs: Any, flags: Any, *, perm: Ints) -> Any:
+    return [transpose(*inputs, perm=(0, *[p + 1 for p in perm]))], [True]
+
+
 @transpose.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], perm=(1, 0))
@@ -118,7 +128,12 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], perm=(0, 0), bad="E0113")
 
 
-@op(ref=lambda x, *, axes: np.flip(x, axes), hlo=lambda b, x, *, axes: b.op("reverse", x, dimensions=axes))
+@op(
+    jvp="linear",
+    batch="shift axes",
+    ref=lambda x, *, axes: np.flip(x, axes),
+    hlo=lambda b, x, *, axes: b.op("reverse", x, dimensions=axes),
+)
 def reverse(x: Value, *, axes: Ints) -> Any:
     """x with the elements along `axes` in the opposite order. Raises E0107 for axes that are absent or not sorted."""
 
@@ -158,7 +173,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2], axes=(1,), bad="E0107")
 
 
-@op()
+@op(jvp="linear")
 def slice_(x: Value, *, starts: Ints, limits: Ints, strides: Ints) -> Any:
     """x[start:limit:stride] of every axis, 0 <= start <= limit <= size, stride >= 1. Raises E0134 for other numbers."""
 
@@ -207,6 +222,11 @@ def _(g: Any, x: str, *, starts: Ints, limits: Ints, strides: Ints) -> Any:
     return g.node("Slice", x, *[g.const(np.array(i, np.int64)) for i in ints]) if starts else g.node("Identity", x)
 
 
+@slice_.batch
+def _(run: Any, inputs: Any, flags: Any, *, starts: Ints, limits: Ints, strides: Ints) -> Any:
+    return [slice_(*inputs, starts=(0, *starts), limits=(run.size, *limits), strides=(1, *strides))], [True]
+
+
 @slice_.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[5], starts=(1,), limits=(4,), strides=(1,))
@@ -221,7 +241,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3, 2], starts=(0,), limits=(2,), strides=(1,), bad="E0134")
 
 
-@op()
+@op(jvp="linear")
 def pad(x: Value, value: Value, *, low: Ints, high: Ints, interior: Ints) -> Any:
     """x with `low` elements before, `high` after and `interior` between its elements, all equal to `value` (0-d).
 
@@ -302,6 +322,20 @@ def _(g: Any, x: str, value: str, *, low: Ints, high: Ints, interior: Ints) -> A
     return g.node("Pad", x, g.const(np.array([*low, *high], np.int64)), value, mode="constant") if low else x
 
 
+@pad.batch
+def _(run: Any, inputs: Any, flags: Any, *, low: Ints, high: Ints, interior: Ints) -> Any:
+    """Where each lane has its own value, it is put into the border afterwards."""
+    x, value = run.all(inputs[:1], flags[:1])[0], inputs[1]
+    counts = {"low": (0, *low), "high": (0, *high), "interior": (0, *interior)}
+    if not flags[1]:
+        return [pad(x, value, **counts)], [True]
+    padded = pad(x, full(value=0, shape=(), dtype=x.dtype), **counts)
+    border = pad(full(value=False, shape=x.shape, dtype=bool_), True, **counts)
+    column = reshape(value, shape=(run.size, *[1] * (x.ndim - 1)))
+    own = op_table.get("broadcast_to")(column, shape=padded.shape)
+    return [op_table.get("select")(border, own, padded)], [True]
+
+
 @pad.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3], f64[()], low=(1,), high=(2,), interior=(0,))
@@ -318,6 +352,8 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    jvp="linear",
+    batch="shift axis",
     prepare=cast_together,
     ref=lambda *xs, axis: np.concatenate(xs, axis),
     hlo=lambda b, *xs, axis: b.op("concatenate", *xs, dimension=axis),

@@ -100,7 +100,7 @@ def _onnx_top_k(g: Any, x: str, count: int, axis: int, descending: bool) -> Any:
     return values, g.node("Cast", indices, to=int32)
 
 
-@op(samples=_samples)
+@op(batch="shift axis", samples=_samples)
 def sort_with_index(x: Value, *, axis: int, descending: bool) -> Any:
     """x sorted along `axis`, and for each element its index before sorting (int32). Raises E0106, E0107, E0131."""
 
@@ -137,7 +137,7 @@ def _(g: Any, x: str, *, axis: int, descending: bool) -> Any:
     return _onnx_top_k(g, x, g.types[0].shape[axis], axis, descending)
 
 
-@op(samples=_samples, axes=lambda x, *, axis, descending: _along(x, axis, 1))
+@op(batch="shift axis", samples=_samples, axes=lambda x, *, axis, descending: _along(x, axis, 1))
 def sort(x: Value, *, axis: int, descending: bool) -> Any:
     """x sorted along `axis`. Raises E0106 for bool or complex, E0107 for a wrong axis, E0131 from 2**31 elements on."""
 
@@ -175,6 +175,7 @@ def _(g: Any, x: str, *, axis: int, descending: bool) -> Any:
 
 
 @op(
+    batch="shift axis",
     samples=_samples,
     grad=lambda *_, axis, descending: (None,),
     axes=lambda x, *, axis, descending: _along(x, axis, 1),
@@ -205,7 +206,7 @@ def _(g: Any, x: str, *, axis: int, descending: bool) -> Any:
     return _onnx_top_k(g, x, g.types[0].shape[axis], axis, descending)[1]
 
 
-@op()
+@op(batch="leading")
 def top_k(x: Value, *, k: int) -> Any:
     """The k greatest elements of the last axis in descending order, and their indices (int32); NaN is the greatest.
 
@@ -332,6 +333,7 @@ def _extreme_samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    batch="shift axis",
     type=_extreme_type,
     ref=lambda x, *, axis: np.argmax(wide_array(x), axis).astype(np.int32),
     grad=No("the result is an index"),
@@ -348,6 +350,7 @@ def argmax(x: Value, *, axis: int) -> Any:
 
 
 @op(
+    batch="shift axis",
     type=_extreme_type,
     ref=lambda x, *, axis: np.argmin(wide_array(x), axis).astype(np.int32),
     grad=No("the result is an index"),
