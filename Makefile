@@ -55,6 +55,7 @@ gpu-check: venv ## run op samples, demo and comparison on a GPU; without one, sa
 docs: venv ## write the generated pages of docs/ again
 	$(PY) -m treadle.base.flags > docs/flags.md
 	$(PY) -m treadle.ops._document > docs/ops.md
+	$(PY) bench/page.py > docs/bench.md
 
 clean: ## remove environments, caches and what runs have written
 	rm -rf .venv .venv-peers build dist runs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ import weights as W
 
 import treadle as td
 from treadle import nn
-from treadle.api.jit import Program
+from treadle.api.programs import Program
 from treadle.nn import functional as F
 from treadle.runtime import pjrt
 

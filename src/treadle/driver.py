@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any
             values.append(np.asarray(a))
         else:
             values.append(_scalar(a, strong))
-    kinds = tuple([(type(v), v) if is_scalar(v) else (str(v.dtype), v.shape) for v in values])
+    kinds = tuple([(type(v), v) if is_scalar(v) else (v.dtype, v.shape) for v in values])
     return values, (op.name, kinds, tuple([(k, attr_key(v)) for k, v in sorted(attrs.items())]))
 
 
@@ -114,7 +115,14 @@ def _scalar(number: Any, strong: Sequence[dtypes.DType]) -> Any:
         return Tensor(number)._value
     together = dtypes.promote(*strong)
     target = dtypes.promote_scalar(together, type(number))
-    return number if target.kind != together.kind or isinstance(number, bool) else np.asarray(number, target.np)
+    return number if target.kind != together.kind or isinstance(number, bool) else _on_device(repr(number), target)
+
+
+@lru_cache(maxsize=1024)
+def _on_device(number: str, dtype: dtypes.DType) -> Any:
+    """A number, given by its text (0.0 and -0.0 are equal, but not the same), as a 0-d array on the device."""
+    value = complex(number) if dtype.kind == "c" else int(number) if dtype.is_integer else float(number)
+    return pjrt.put(np.asarray(value, dtype.np))
 
 
 def _op_program(op: Op, values: Sequence[Any], attrs: Attrs, key: Any) -> tuple[Executable, bool]:

@@ -9,7 +9,7 @@ import pytest
 
 import treadle as td
 from treadle import nn
-from treadle.api.jit import trace_module
+from treadle.api.programs import trace_module
 from treadle.frontend.trace import clock
 from treadle.ir.walk import all_nodes
 

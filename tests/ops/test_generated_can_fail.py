@@ -17,7 +17,9 @@ TESTS = {
     "expand": generated.test_the_expansion_is_the_reference,
     "back end": generated.test_the_back_end_agrees,
     "gradient": generated.test_gradients_are_those_of_central_differences,
+    "forward": generated.test_forward_mode_is_reverse_mode_transposed,
     "axes": generated.test_the_axes_rule_is_true,
+    "batch": generated.test_batching_is_a_python_loop,
     "onnx": generated.test_onnx_gives_the_same_numbers,
     "bad": generated.test_bad_samples_raise_their_code,
     "declaration": generated.test_declaration_is_complete,
@@ -108,6 +110,10 @@ def test_a_good_op_passes(planted):
         ({"grad": lambda x, out, d: (exp(x) * _widen(d, x) * 1.00001,)}, {"gradient"}),
         ({"axes": "k ... -> ..."}, {"axes"}),
         ({"axes": "a k -> k"}, {"axes"}),
+        ({"jvp": lambda run, xs, ts: ([_again(*xs)], [reduce_sum(*ts, axes=(xs[0].ndim - 1,))])}, {"forward"}),
+        ({"jvp": "linear"}, {"forward"}),
+        ({"batch": lambda run, xs, flags: ([OPS["neg"](_again(*xs))], [True])}, {"batch"}),
+        ({"batch": lambda run, xs, flags: ([_again(*xs)], [False])}, {"batch"}),
         ({"onnx": lambda g, x: g.node("ReduceSum", x, g.const(np.array([-1])), keepdims=0)}, {"onnx"}),
         ({"samples": lambda s: iter([s(f64[4, 3]), s(f64[0, 3]), s(i32[3], bad="E0105")])}, {"bad"}),
         ({"samples": lambda s: iter([s(f64[4, 3])])}, {"declaration"}),
@@ -115,6 +121,10 @@ def test_a_good_op_passes(planted):
 )
 def test_faults_are_found(planted, rules, kinds):
     assert failing(planted(**rules)) == kinds
+
+
+def _again(x):
+    return reduce_sum(exp(x), axes=(x.ndim - 1,))
 
 
 def _no_second(x):

@@ -7,7 +7,7 @@ import pytest
 
 import treadle as td
 from treadle import nn, optim
-from treadle.api.jit import trace_module
+from treadle.api.programs import trace_module
 from treadle.ir.walk import all_nodes
 
 RNG = np.random.default_rng(0)

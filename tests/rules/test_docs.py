@@ -75,13 +75,18 @@ def stale(name: str, table: str, page: str) -> list[str]:
     return [f"docs/{name}:{i + 1}: run `make docs`" for i in lines if here[i : i + 1] != there[i : i + 1]]
 
 
-def generated(module: str) -> str:
-    command = [sys.executable, "-W", "error", "-m", module]
+def generated(source: str) -> str:
+    """What a module, or a script given by its path, prints."""
+    what = [str(ROOT / source)] if source.endswith(".py") else ["-m", source]
+    command = [sys.executable, "-W", "error", *what]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("name, module", [("flags.md", "treadle.base.flags"), ("ops.md", "treadle.ops._document")])
+@pytest.mark.parametrize(
+    "name, module",
+    [("flags.md", "treadle.base.flags"), ("ops.md", "treadle.ops._document"), ("bench.md", "bench/page.py")],
+)
 def test_generated_page_is_current(name, module):
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     found = stale(name, generated(module), page)

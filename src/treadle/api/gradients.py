@@ -14,7 +14,7 @@ import numpy as np
 
 from treadle import driver, ops
 from treadle.api import _apply, context
-from treadle.api.jit import graph_call
+from treadle.api.programs import graph_call
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
@@ -83,7 +83,7 @@ def _differentiate(
     scalar: bool,
 ) -> tuple[Any, Any]:
     chosen = _arguments(wrt)
-    args = tuple([_inexact_numbers(a) if i in chosen else a for i, a in enumerate(args)])
+    args = tuple([inexact_numbers(a) if i in chosen else a for i, a in enumerate(args)])
     for i in chosen:
         if not 0 <= i < len(args):
             raise UserError("E0307", f"argument {i} of {len(args)} is to be differentiated", fix="argnums count from 0")
@@ -124,7 +124,7 @@ def _arguments(wrt: Wrt) -> tuple[int, ...]:
     return tuple(wrt) if isinstance(wrt, tuple) and all(isinstance(i, int) for i in wrt) else ()
 
 
-def _inexact_numbers(argument: Any) -> Any:
+def inexact_numbers(argument: Any) -> Any:
     """Python numbers of an argument that is differentiated become float32 tensors."""
 
     def convert(leaf: Any) -> Any:
@@ -206,7 +206,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., An
 
     The function is run once; `pull` may be called any number of times, also inside another differentiation.
     """
-    args = tuple([_inexact_numbers(a) for a in args])
+    args = tuple([inexact_numbers(a) for a in args])
     traced = _apply.trace(function, args)
     leaves = _apply.dynamic_leaves(args)
     flags = [i < traced.num_args and t.dtype.is_inexact for i, t in enumerate(traced.fn.in_types)]
@@ -269,7 +269,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def run(*args: Any) -> Any:
-        args = tuple([_inexact_numbers(a) for a in args])
+        args = tuple([inexact_numbers(a) for a in args])
         leaves = [_apply.as_tensor(x) for x in _apply.dynamic_leaves(args)]
         body, backward, n_outputs, result = _trace_custom(function, args)
         outputs = _apply.region_op(ops.custom_vjp, leaves, body=body, backward=backward, n_outputs=n_outputs)

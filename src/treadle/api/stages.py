@@ -14,7 +14,7 @@ from typing import Any
 from treadle import driver
 from treadle.api import _apply
 from treadle.api.gradients import value_and_grad
-from treadle.api.jit import Program
+from treadle.api.programs import Program
 from treadle.base import events, text
 from treadle.ir.node import Module
 from treadle.ir.walk import all_nodes

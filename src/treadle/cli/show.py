@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 def stage_text(stage: str, function: Callable[..., Any], values: Sequence[Any], where: bool) -> str:
     """What the stage gives, as text ending in a newline."""
     from treadle import driver
-    from treadle.api.jit import jit, trace_module
+    from treadle.api.programs import jit, trace_module
     from treadle.transforms.grad import vjp
 
     if stage == "run":

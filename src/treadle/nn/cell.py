@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from treadle.api import context
-from treadle.api.jit import graph_call
+from treadle.api.programs import graph_call
 from treadle.base import where
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError

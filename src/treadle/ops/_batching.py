@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from treadle.base.dtypes import int64
+from treadle.base.dtypes import int32, int64
 from treadle.ir import op as op_table
 from treadle.ir.node import Fn, Value
 from treadle.ir.walk import all_nodes, has_effect
@@ -57,17 +57,26 @@ def settled(step: Callable[[list[bool]], Sequence[bool]], flags: Sequence[bool])
         flags = after
 
 
-def only_when_asked(fn: Fn, fns: Mapping[str, Fn]) -> bool:
-    """Whether `fn` must not be run where its result is not wanted: it has an effect, or may never end (a `while` or
-    recursion)."""
-    return _only_when_asked(fn, fns, ())
+def acts(fn: Fn, fns: Mapping[str, Fn]) -> bool:
+    """Whether running `fn` does something beside its results."""
+    return any(has_effect(node, fns) for node in all_nodes(fn))
 
 
-def _only_when_asked(fn: Fn, fns: Mapping[str, Fn], running: tuple[str, ...]) -> bool:
-    for node in all_nodes(fn):
-        callee = node.attrs.get("callee")
-        if has_effect(node) or "cond" in node.attrs or callee in running:
-            return True
-        if callee is not None and _only_when_asked(fns[callee], fns, (*running, callee)):
-            return True
-    return False
+def chosen(lanes: Value, x: Value, y: Value) -> Value:
+    """x in the lanes where `lanes` (bool[size]) is true, y in the others; y may be the value of one lane."""
+    get = op_table.get
+    column = reshaped(lanes, *lanes.shape, *[1] * (x.ndim - 1))
+    spread = y if y.shape == x.shape else get("broadcast_to")(y, shape=x.shape)
+    made: Value = get("select")(get("broadcast_to")(column, shape=x.shape), x, spread)
+    return made
+
+
+def stand_in(lanes: Value, values: Sequence[Value], flags: Sequence[bool]) -> list[Value]:
+    """The values with every lane that is not in `lanes` replaced by the first one that is.
+
+    So a body is run only on what it would be run on in a Python loop: it ends for every lane, and no lane whose result
+    is thrown away has an infinite derivative, which times a cotangent of 0 would be NaN.
+    """
+    get = op_table.get
+    first = get("argmax")(get("cast")(lanes, dtype=int32), axis=0)
+    return [chosen(lanes, v, get("take")(v, first, axis=0)) if f else v for v, f in zip(values, flags, strict=True)]

@@ -32,20 +32,43 @@ def fits(kernel: TensorType, groups: int, padding: Pairs, *sizes: Ints) -> bool:
 
 def forward(x: Value, w: Value, out: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Value:
     """The form of `conv`; out: the spatial sizes of the result."""
-    (n, c), (o, _, *window) = x.shape[:2], w.shape
-    places = math.prod(out)
-    if any(p for pair in padding for p in pair):
-        low, high = ((0, 0, *[pair[i] for pair in padding]) for i in (0, 1))
+    n, (o, c, *window) = x.shape[0], w.shape
+    unfolded = _unfold(x, tuple(window), out, stride, padding, dilation)
+    y = contract(reshape(w, shape=(o, c, math.prod(window))), unfolded, spec="ock,nckt->not")
+    image: Value = reshape(y, shape=(n, o, *out))
+    return image
+
+
+def _unfold(x: Value, window: Ints, out: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Value:
+    """The elements of x [N, C, *s] under each element of the window at each of its places: [N, C, elements, places]."""
+    (n, c), places = x.shape[:2], math.prod(out)
+    if any(p > 0 for pair in padding for p in pair):
+        low, high = ((0, 0, *[max(0, pair[i]) for pair in padding]) for i in (0, 1))
         x = pad(x, 0, low=low, high=high, interior=(0,) * x.ndim)
+    if any(p < 0 for pair in padding for p in pair):
+        starts = (0, 0, *[max(0, -a) for a, _ in padding])
+        limits = (n, c, *[m - max(0, -b) for m, (_, b) in zip(x.shape[2:], padding)])
+        x = slice_(x, starts=starts, limits=limits, strides=(1,) * x.ndim)
     parts = []
-    for at in offsets(tuple(window)):
+    for at in offsets(window):
         starts = tuple([k * d for k, d in zip(at, dilation)])
         limits = tuple([a + dilated(t, s) for a, t, s in zip(starts, out, stride)])
         part = slice_(x, starts=(0, 0, *starts), limits=(n, c, *limits), strides=(1, 1, *stride))
         parts.append(reshape(part, shape=(n, c, 1, places)))
-    y = contract(reshape(w, shape=(o, c, len(parts))), concatenate(*parts, axis=2), spec="ock,nckt->not")
-    image: Value = reshape(y, shape=(n, o, *out))
-    return image
+    unfolded: Value = concatenate(*parts, axis=2)
+    return unfolded
+
+
+def weight_grad(
+    x: Value, dy: Value, kernel_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> Value:
+    """The form of `conv_weight_grad`, for any groups and padding."""
+    (n, c), (_, o, *out) = x.shape[:2], dy.shape
+    unfolded = _unfold(x, kernel_size, tuple(out), stride, padding, dilation)
+    by_group = reshape(unfolded, shape=(n, groups, c // groups, *unfolded.shape[2:]))
+    d = reshape(dy, shape=(n, groups, o // groups, math.prod(out)))
+    dw: Value = reshape(contract(d, by_group, spec="ngot,ngckt->gock"), shape=(o, c // groups, *kernel_size))
+    return dw
 
 
 def input_grad(dy: Value, w: Value, size: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Value:

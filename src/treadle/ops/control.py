@@ -22,7 +22,7 @@ from treadle.ir import build
 from treadle.ir.node import Fn, Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, Types, bool_, f64, i32
-from treadle.ops._batching import only_when_asked, settled
+from treadle.ops._batching import acts, chosen, settled, stand_in
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._regions import (
     AXES,
@@ -39,10 +39,10 @@ from treadle.ops._regions import (
     zeros,
 )
 from treadle.ops.bits import bit_and
-from treadle.ops.compare import greater, less, logical_and, select
+from treadle.ops.compare import greater, less, logical_and, logical_not
 from treadle.ops.dynamic import dynamic_slice
 from treadle.ops.elementwise import add, sub
-from treadle.ops.reduce import broadcast_to, reduce_or
+from treadle.ops.reduce import reduce_or
 from treadle.ops.shape import reshape
 
 _STACK_BYTES = 64 << 20
@@ -147,25 +147,33 @@ def _(run: Any, inputs: tuple[Value, ...], tangents: Any, *, then: Fn, orelse: F
 
 @if_.batch
 def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, then: Fn, orelse: Fn) -> Any:
-    """Where lanes differ in the condition both branches run, and each lane takes its own; a branch that must not run
-    unasked makes it a lane at a time."""
+    """Where lanes differ in the condition, each branch runs for the lanes that take it, if there are any; branches with
+    an effect run a lane at a time."""
     found = [run.region(fn, flags[1:])[1] for fn in (then, orelse)]
     outs = [a or b for a, b in zip(*found, strict=True)]
     if not flags[0]:
         bodies = {k: run.region(fn, flags[1:], outs)[0] for k, fn in (("then", then), ("orelse", orelse))}
         return if_(*inputs, **bodies), outs
-    if any(only_when_asked(fn, run.fns) for fn in (then, orelse)):
+    if run.size == 0 or any(acts(fn, run.fns) for fn in (then, orelse)):
         return NotImplemented
     pred, *operands = inputs
-    both = [run.all(*run.replay(fn, operands, flags[1:])) for fn in (then, orelse)]
-    return [_chosen(pred, x, y) for x, y in zip(*both, strict=True)], [True] * len(outs)
+    both = [_taken(run, lanes, fn, operands, flags[1:]) for lanes, fn in ((pred, then), (logical_not(pred), orelse))]
+    return [chosen(pred, x, y) for x, y in zip(*both, strict=True)], [True] * len(outs)
 
 
-def _chosen(lanes: Value, x: Value, y: Value) -> Value:
-    """x in the lanes where `lanes` (bool[size]) is true, y in the others."""
-    column = reshape(lanes, shape=(*lanes.shape, *[1] * (x.ndim - 1)))
-    made: Value = select(broadcast_to(column, shape=x.shape), x, y)
-    return made
+def _taken(run: Any, lanes: Value, branch: Fn, operands: Sequence[Value], flags: Sequence[bool]) -> tuple[Value, ...]:
+    """The branch in the lanes given, anything in the others; it does not run when no lane takes it."""
+    body, _ = run.region(branch, flags, [True] * len(branch.outputs))
+
+    def some(lanes: Value, *args: Value) -> tuple[Value, ...]:
+        return build.inline(body, stand_in(lanes, args, flags))
+
+    def none(lanes: Value, *args: Value) -> list[Value]:
+        return [zeros(t) for t in body.out_types]
+
+    args = [lanes, *operands]
+    bodies = {"then": region(some, types_of(args), body.name), "orelse": region(none, types_of(args), "none")}
+    return tuple(if_(reduce_or(lanes, axes=(0,)), *args, **bodies))
 
 
 @if_.samples
@@ -414,12 +422,12 @@ def _(
     n_consts: int,
     capacity: int = 0,
 ) -> Any:
-    """Lanes that differ in the condition run until all are done; one that is done keeps its carry. A body that must
-    not run unasked makes it a lane at a time."""
+    """Where lanes differ in the condition, the loop runs until all are done; one that is done keeps its carry. A body
+    with an effect runs a lane at a time."""
     still = list(flags[:n_consts])
     carried = settled(lambda now: run.region(body, [*still, *now])[1], flags[n_consts:])
     masked = run.region(cond, [*still, *carried])[1][0]
-    if masked and (only_when_asked(body, run.fns) or only_when_asked(cond, run.fns)):
+    if masked and (run.size == 0 or acts(body, run.fns) or acts(cond, run.fns)):
         return NotImplemented
     carried = [True] * len(carried) if masked else carried
     tested, _ = run.region(cond, [*still, *carried])
@@ -430,11 +438,11 @@ def _(
         return reduce_or(live, axes=(0,)) if masked else live
 
     def step(*args: Value) -> Any:
-        new = build.inline(stepped, args)
         if not masked:
-            return new
+            return build.inline(stepped, args)
         (live,) = build.inline(tested, args)
-        return [_chosen(live, a, b) for a, b in zip(new, args[n_consts:], strict=True)]
+        new = build.inline(stepped, stand_in(live, args, [*still, *carried]))
+        return [chosen(live, a, b) for a, b in zip(new, args[n_consts:], strict=True)]
 
     init = [run.spread(v) if c and not f else v for v, f, c in zip(inputs[n_consts:], flags[n_consts:], carried)]
     args = [*inputs[:n_consts], *init]

@@ -10,13 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base.dtypes import int32
+from treadle.base.dtypes import bool_, int32
 from treadle.base.errors import UserError
+from treadle.ir import build
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
 from treadle.ops._declare import Sample, Samples, op
-from treadle.ops.creation import full
-from treadle.ops.shape import LETTERS, zeros_like
+from treadle.ops.compare import greater_equal, less, logical_and, select
+from treadle.ops.creation import full, iota
+from treadle.ops.elementwise import clamp
+from treadle.ops.index import take
+from treadle.ops.reduce import broadcast_to
+from treadle.ops.shape import LETTERS, reshape, zeros_like
 
 Ints = tuple[int, ...]
 
@@ -99,11 +104,44 @@ def _(g: Any, x: str, *starts: str, sizes: Ints) -> Any:
 
 @dynamic_slice.batch
 def _(run: Any, inputs: Any, flags: Any, *, sizes: Ints) -> Any:
-    """For starts that differ between lanes there is no rule: a lane at a time."""
+    """Where the starts differ between lanes, each axis is read by its indices."""
     if any(flags[1:]):
-        return NotImplemented
+        return run.replay(
+            build.trace(lambda x, *starts: _taken(x, starts, sizes), _lane(inputs, flags), "slice"), inputs, flags
+        )
     x, *starts = inputs
     return [dynamic_slice(x, _first(starts), *starts, sizes=(run.size, *sizes))], [True]
+
+
+def _lane(values: Any, flags: Any) -> list[TensorType]:
+    """The types of one lane."""
+    return [v.type.with_shape(v.shape[1:]) if f else v.type for v, f in zip(values, flags, strict=True)]
+
+
+def _taken(x: Value, starts: Any, sizes: Ints) -> Value:
+    """`dynamic_slice` by indices."""
+    for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if size < x.shape[axis]:
+            inside = clamp(0, start, x.shape[axis] - size)
+            x = take(x, inside + iota(shape=(size,), axis=0, dtype=start.dtype), axis=axis)
+    return x
+
+
+def _replaced(x: Value, update: Value, *starts: Value) -> Value:
+    """`dynamic_update_slice` by indices: what `update` holds at the element's place in it, where it has that place."""
+    if update.type.size == 0:
+        return x
+    there = full(value=True, shape=x.shape, dtype=bool_)
+    for axis, (start, n) in enumerate(zip(starts, x.shape, strict=True)):
+        size = update.shape[axis]
+        if size < n:
+            place = iota(shape=(n,), axis=0, dtype=start.dtype) - clamp(0, start, n - size)
+            hit = logical_and(greater_equal(place, 0), less(place, size))
+            column = reshape(hit, shape=(n, *[1] * (x.ndim - axis - 1)))
+            there = logical_and(there, broadcast_to(column, shape=x.shape))
+            update = take(update, place, axis=axis)
+    chosen: Value = select(there, update, x)
+    return chosen
 
 
 def _first(starts: Any) -> Value:
@@ -187,9 +225,9 @@ def _(g: Any, x: str, update: str, *starts: str) -> Any:
 
 @dynamic_update_slice.batch
 def _(run: Any, inputs: Any, flags: Any) -> Any:
-    """For starts that differ between lanes there is no rule: a lane at a time."""
+    """Where the starts differ between lanes, every element is chosen by its index."""
     if any(flags[2:]):
-        return NotImplemented
+        return run.replay(build.trace(_replaced, _lane(inputs, flags), "update"), inputs, flags)
     x, update = run.all(inputs[:2], flags[:2])
     return [dynamic_update_slice(x, update, _first(inputs[2:]), *inputs[2:])], [True]
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from treadle.api.gradients import value_and_grad
-from treadle.api.jit import jit as compile_function
+from treadle.api.programs import jit as compile_function
 from treadle.base import events
 from treadle.base.errors import UserError
 from treadle.data.loader import DataLoader

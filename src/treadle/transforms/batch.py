@@ -34,6 +34,7 @@ class Batch:
     size: int
     fns: dict[str, Fn]
     made: set[str] = field(default_factory=set)
+    bodies: dict[Any, tuple[Fn, list[bool], Fn]] = field(default_factory=dict)
 
     def replay(self, fn: Fn, args: Sequence[Value], flags: Sequence[bool]) -> Batched:
         """Outputs of `fn` on `args`, and which of them are batched."""
@@ -113,7 +114,16 @@ class Batch:
         return [v if f else self.spread(v) for v, f in zip(values, flags, strict=True)]
 
     def region(self, fn: Fn, flags: Sequence[bool], outs: Sequence[bool] | None = None) -> tuple[Fn, list[bool]]:
-        """A batched body, and which of its outputs are batched. outs: those that must be (default: as few as can)."""
+        """A batched body, and which of its outputs are batched. outs: those that must be (default: as few as can).
+
+        Each is made once: rules of nested loops ask again and again.
+        """
+        key = (id(fn), tuple(flags), outs if outs is None else tuple(outs))
+        if key not in self.bodies:
+            self.bodies[key] = (*self._region(fn, flags, outs), fn)
+        return self.bodies[key][:2]
+
+    def _region(self, fn: Fn, flags: Sequence[bool], outs: Sequence[bool] | None) -> tuple[Fn, list[bool]]:
         with Builder(f"{fn.name}.batch", self.fns) as b:
             args = [b.param(self.type(t) if f else t) for t, f in zip(fn.in_types, flags, strict=True)]
             outputs, found = self.replay(fn, args, flags)

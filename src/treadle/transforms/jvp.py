@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from treadle.base import where
 from treadle.base.errors import UserError, internal_error
@@ -33,6 +34,7 @@ class Forward:
 
     fns: dict[str, Fn]
     made: set[str] = field(default_factory=set)
+    bodies: dict[Any, tuple[Fn, list[bool], Fn]] = field(default_factory=dict)
 
     def replay(self, fn: Fn, args: Sequence[Value], tangents: Tangents) -> Pushed:
         """Outputs of `fn` on `args` and their tangents."""
@@ -88,8 +90,15 @@ class Forward:
     def region(self, fn: Fn, flags: Sequence[bool], outs: Sequence[bool] | None = None) -> tuple[Fn, list[bool]]:
         """A body with tangents: inputs + tangents of those flagged -> outputs + tangents of the outputs flagged.
 
-        outs: which outputs get one (default: those that move); the flags are returned too.
+        outs: which outputs get one (default: those that move); the flags are returned too. Each is made once: rules of
+        nested loops ask again and again.
         """
+        key = (id(fn), tuple(flags), outs if outs is None else tuple(outs))
+        if key not in self.bodies:
+            self.bodies[key] = (*self._region(fn, flags, outs), fn)
+        return self.bodies[key][:2]
+
+    def _region(self, fn: Fn, flags: Sequence[bool], outs: Sequence[bool] | None) -> tuple[Fn, list[bool]]:
         with Builder(f"{fn.name}.jvp", self.fns) as b:
             args = [b.param(t) for t in fn.in_types]
             tangents = [b.param(t) if f else None for t, f in zip(fn.in_types, flags, strict=True)]
@@ -132,7 +141,7 @@ def _moved(inputs: tuple[Value, ...], tangents: Tangents) -> tuple[Value, ...]:
 
 def _multilinear(node: Node, inputs: tuple[Value, ...], tangents: Tangents) -> Value:
     """The product rule: one term for each operand that moves."""
-    terms = []
+    terms: list[Value] = []
     for i, tangent in enumerate(tangents):
         if tangent is not None:
             terms += emit(node, (*inputs[:i], tangent, *inputs[i + 1 :]))
