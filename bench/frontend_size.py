@@ -53,8 +53,14 @@ def measure(model: str) -> dict[str, Any]:
             driver.lower_module(optimised, context)
         marks.append(time.perf_counter())
         forward, trace, optimise, lower = (b - a for a, b in itertools.pairwise(marks))
-        return {"forward_s": forward, "trace_s": trace, "optimise_s": optimise, "lower_s": lower,
-                "nodes_traced": len(traced.fn.nodes), "nodes_optimised": len(optimised.main.nodes)}
+        return {
+            "forward_s": forward,
+            "trace_s": trace,
+            "optimise_s": optimise,
+            "lower_s": lower,
+            "nodes_traced": len(traced.fn.nodes),
+            "nodes_optimised": len(optimised.main.nodes),
+        }
 
     return {"first": once(), "again": once()}
 
@@ -74,11 +80,16 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def report(results: dict[str, Any]) -> str:
     """The table."""
-    rows = [[f"{model}, {which}", *[r[which][p] for p in PARTS], r[which]["total_s"], r["nodes"]["nodes_traced"]]
-            for model, r in results.items() for which in ("first", "again")]
+    rows = [
+        [f"{model}, {which}", *[r[which][p] for p in PARTS], r[which]["total_s"], r["nodes"]["nodes_traced"]]
+        for model, r in results.items()
+        for which in ("first", "again")
+    ]
     lines = [H.table(["seconds", "trace+grad", "optimise", "lower", "without lower", "nodes"], rows)]
-    lines += [f"goal {model}: {r['first']['total_s']:.2f} < {GOAL_S} s {'met' if r['goal']['met'] else 'MISSED'}"
-              for model, r in results.items()]
+    lines += [
+        f"goal {model}: {r['first']['total_s']:.2f} < {GOAL_S} s {'met' if r['goal']['met'] else 'MISSED'}"
+        for model, r in results.items()
+    ]
     return "\n".join(lines)
 
 

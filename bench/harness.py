@@ -162,15 +162,23 @@ def compare(losses: dict[str, list[float]], reference: str, rtol: float) -> dict
     want = np.array(losses[reference])
     far = {side: float(np.max(np.abs(np.array(got) - want) / np.abs(want))) for side, got in losses.items()}
     # written so that a NaN, which compares false, fails
-    return {"reference": reference, "rtol": rtol, "losses": losses, "largest_relative_difference": far,
-            "agree": all(value <= rtol for value in far.values())}
+    return {
+        "reference": reference,
+        "rtol": rtol,
+        "losses": losses,
+        "largest_relative_difference": far,
+        "agree": all(value <= rtol for value in far.values()),
+    }
 
 
 def ratio(times: dict[str, list[float]], ours: str, peer: str) -> dict[str, float]:
     """ours / peer by median, by minimum, and the median of the ratios of each round."""
     a, b = times[ours], times[peer]
-    return {"median": statistics.median(a) / statistics.median(b), "min": min(a) / min(b),
-            "median_of_rounds": statistics.median(x / y for x, y in zip(a, b))}
+    return {
+        "median": statistics.median(a) / statistics.median(b),
+        "min": min(a) / min(b),
+        "median_of_rounds": statistics.median(x / y for x, y in zip(a, b)),
+    }
 
 
 def fresh(side: str, model: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -191,8 +199,14 @@ def machine() -> dict[str, Any]:
         model = names[0] if names else model
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cpu": model, "cores": cores, "memory_gib": round(memory, 1), "system": platform.platform(),
-            "python": platform.python_version(), "numpy": np.__version__}
+    return {
+        "cpu": model,
+        "cores": cores,
+        "memory_gib": round(memory, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
 
 
 def load_average() -> float | None:

@@ -107,8 +107,9 @@ class _Net:
 
     def conv(self, name: str, x: jax.Array, stride: int = 1, pad: int = 0) -> jax.Array:
         spec = (self.layout, self.kernel, self.layout)
-        return lax.conv_general_dilated(x, self.p[f"{name}.weight"], (stride,) * 2, [(pad, pad)] * 2,
-                                        dimension_numbers=spec)
+        return lax.conv_general_dilated(
+            x, self.p[f"{name}.weight"], (stride,) * 2, [(pad, pad)] * 2, dimension_numbers=spec
+        )
 
     def norm(self, name: str, x: jax.Array) -> jax.Array:
         """Normalised by the batch's biased variance; the running one takes the unbiased, as PyTorch does."""
@@ -205,5 +206,9 @@ def _sgd(params: Any, grads: Any, state: Any, cfg: W.Config) -> tuple[Any, Any]:
 
 
 _FORWARD = {"mlp": _mlp, "resnet50": _resnet50, "gpt": _gpt, "dispatch": _dispatch}
-_OPTIMISERS = {"mlp": (_momentum_start, _momentum), "resnet50": (_momentum_start, _momentum),
-               "gpt": (_adamw_start, _adamw), "dispatch": (lambda params: {}, _sgd)}
+_OPTIMISERS = {
+    "mlp": (_momentum_start, _momentum),
+    "resnet50": (_momentum_start, _momentum),
+    "gpt": (_adamw_start, _adamw),
+    "dispatch": (lambda params: {}, _sgd),
+}

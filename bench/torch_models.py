@@ -44,8 +44,9 @@ class Bottleneck(nn.Module):
         self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.downsample = None
         if down:
-            self.downsample = nn.Sequential(nn.Conv2d(n_in, 4 * width, 1, stride, bias=False),
-                                            nn.BatchNorm2d(4 * width))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(n_in, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
@@ -147,8 +148,14 @@ def make(model: str, cfg: W.Config) -> tuple[Any, Callable[..., Any]]:
 
 def _optimiser(model: str, cfg: W.Config, params: list[torch.Tensor]) -> torch.optim.Optimizer:
     if W.family(model) == "gpt":
-        return torch.optim.AdamW(params, lr=cfg["lr"], betas=tuple(cfg["betas"]), eps=cfg["eps"],
-                                 weight_decay=cfg["weight_decay"], fused=True)
+        return torch.optim.AdamW(
+            params,
+            lr=cfg["lr"],
+            betas=tuple(cfg["betas"]),
+            eps=cfg["eps"],
+            weight_decay=cfg["weight_decay"],
+            fused=True,
+        )
     return torch.optim.SGD(params, lr=cfg["lr"], momentum=cfg.get("momentum", 0.0), fused=True)
 
 

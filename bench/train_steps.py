@@ -65,8 +65,9 @@ def measure(model: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.fresh:
         result["fresh"] = measure_fresh(names, model, args.fresh)
         best = result["fresh"][ours]["compile_s"]
-        result["compile_ratio"] = {n: best / new["compile_s"] for n, new in result["fresh"].items()
-                                   if n != ours and "compile_s" in new}
+        result["compile_ratio"] = {
+            n: best / new["compile_s"] for n, new in result["fresh"].items() if n != ours and "compile_s" in new
+        }
     result["ours"] = ours
     result["goals"] = {} if args.peers_only else goals(model, result)
     return result
@@ -94,13 +95,24 @@ def report(model: str, result: dict[str, Any]) -> str:
     for name, t in result["step_s"].items():
         new = result.get("fresh", {}).get(name, {})
         ratio = result["step_ratio"].get(name, {})
-        rows.append([name, t["min"] * 1e3, t["median"] * 1e3, ratio.get("median", "-"), ratio.get("min", "-"),
-                     new.get("compile_s", "-"), result.get("compile_ratio", {}).get(name, "-"),
-                     round(new["peak_mib"]) if new else "-"])
+        rows.append(
+            [
+                name,
+                t["min"] * 1e3,
+                t["median"] * 1e3,
+                ratio.get("median", "-"),
+                ratio.get("min", "-"),
+                new.get("compile_s", "-"),
+                result.get("compile_ratio", {}).get(name, "-"),
+                round(new["peak_mib"]) if new else "-",
+            ]
+        )
     head = [model, "min ms", "median ms", f"{ours}/it", "of minima", "compile s", f"{ours}/it", "peak MiB"]
     lines = [H.table(head, rows)]
-    lines += [f"goal {n}: {g['ratio']:.3f} <= {g['limit']} {'met' if g['met'] else 'MISSED'}"
-              for n, g in result["goals"].items()]
+    lines += [
+        f"goal {n}: {g['ratio']:.3f} <= {g['limit']} {'met' if g['met'] else 'MISSED'}"
+        for n, g in result["goals"].items()
+    ]
     return "\n".join(lines)
 
 

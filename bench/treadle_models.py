@@ -42,8 +42,9 @@ class Bottleneck(nn.Cell):
         self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.downsample = None
         if down:
-            self.downsample = nn.Sequential(nn.Conv2d(n_in, 4 * width, 1, stride=stride, bias=False),
-                                            nn.BatchNorm2d(4 * width))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(n_in, 4 * width, 1, stride=stride, bias=False), nn.BatchNorm2d(4 * width)
+            )
 
     def forward(self, x: td.Tensor) -> td.Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
@@ -151,8 +152,9 @@ def training(model: str, cfg: W.Config) -> tuple[Any, Callable[..., td.Tensor]]:
     net.train()
     params = list(net.parameters())
     if W.family(model) == "gpt":
-        optimiser = td.optim.AdamW(params, lr=cfg["lr"], betas=tuple(cfg["betas"]), eps=cfg["eps"],
-                                   weight_decay=cfg["weight_decay"])
+        optimiser = td.optim.AdamW(
+            params, lr=cfg["lr"], betas=tuple(cfg["betas"]), eps=cfg["eps"], weight_decay=cfg["weight_decay"]
+        )
     else:
         optimiser = td.optim.SGD(params, lr=cfg["lr"], momentum=cfg.get("momentum", 0.0))
 

@@ -20,8 +20,19 @@ CONFIGS: dict[str, Config] = {
     # Scaled down from batch 32 or more at 224x224: a 64x64 image keeps all 161 parameters; only areas shrink.
     "resnet50": {"blocks": [3, 4, 6, 3], "batch": 8, "image": 64, "classes": 1000, "lr": 2e-3, "momentum": 0.9, "k": 2},
     # The head is tied to the token table; weight decay acts on every parameter, norms and biases too.
-    "gpt": {"layers": 4, "d": 256, "heads": 4, "seq": 128, "batch": 8, "vocab": 1000, "lr": 1e-3,
-            "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01, "k": 3},
+    "gpt": {
+        "layers": 4,
+        "d": 256,
+        "heads": 4,
+        "seq": 128,
+        "batch": 8,
+        "vocab": 1000,
+        "lr": 1e-3,
+        "betas": [0.9, 0.999],
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        "k": 3,
+    },
     "dispatch": {"parameters": 200, "width": 8, "lr": 1e-3, "k": 500},
 }
 CONFIGS["gpt24"] = {**CONFIGS["gpt"], "layers": 24, "k": 1}

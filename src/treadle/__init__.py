@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from treadle.api import *
     from treadle.base.dtypes import *
     from treadle.base.errors import InternalError, UserError
-    from treadle.frontend import tree
+    from treadle.frontend import fft, linalg, tree
     from treadle.frontend.create import *
     from treadle.frontend.functions import *
     from treadle.frontend.tensor import Tensor
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PACKAGES = ("api", "data", "ir", "nn", "ops", "optim", "train")
+_SPACES = {"fft": "treadle.frontend.fft", "linalg": "treadle.frontend.linalg"}
 _SINGLE = {
     "Cell": "treadle.nn.cell",
     "InternalError": "treadle.base.errors",
@@ -37,12 +38,14 @@ _MODULES = ("treadle.api", "treadle.base.dtypes", "treadle.frontend.create", "tr
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return sorted({*_PACKAGES, *_SINGLE, *[n for m in _MODULES for n in _loaded(m).__all__]})
+        return sorted({*_PACKAGES, *_SPACES, *_SINGLE, *[n for m in _MODULES for n in _loaded(m).__all__]})
     if name.startswith("__"):
         raise AttributeError(name)
     _loaded("treadle.driver")
     if name in _PACKAGES:
         found: Any = _loaded(f"treadle.{name}")
+    elif name in _SPACES:
+        found = _loaded(_SPACES[name])
     elif name in _SINGLE:
         found = getattr(_loaded(_SINGLE[name]), name)
     else:

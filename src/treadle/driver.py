@@ -115,6 +115,7 @@ def _scalar(number: Any, strong: Sequence[dtypes.DType]) -> Any:
         return Tensor(number)._value
     together = dtypes.promote(*strong)
     target = dtypes.promote_scalar(together, type(number))
+    dtypes.check_fits(number, target)
     return number if target.kind != together.kind or isinstance(number, bool) else _on_device(repr(number), target)
 
 

@@ -164,6 +164,9 @@ def test_loops_carry_the_state_they_change(wrap):
         (lambda: td.cond(Tensor(True), lambda: Tensor(1), lambda: Tensor(1.0)), "E0220"),
         (lambda: td.while_loop(lambda c: ops.less(c, 9), lambda c: ops.mul(c, 2.0), 1), "E0221"),
         (lambda: td.while_loop(lambda c: c, lambda c: c, 1.0), "E0222"),
+        (lambda: td.while_loop(lambda c: c["a"] < 3, lambda c: {"b": c["b"], "a": c["a"]}, {"a": 1, "b": 2}), "E0221"),
+        (lambda: td.scan(lambda c, x: ([c[0]], x), (0.0,), np.ones(3)), "E0221"),
+        (lambda: td.cond(Tensor(True), lambda: "a", lambda: "b"), "E0220"),
         (lambda: td.while_loop(lambda c: ops.less(W.assign(c), 3.0), lambda c: c, 1.0), "E0223"),
         (lambda: td.scan(lambda c, x: (c, x), 0.0, (np.ones(3), np.ones(4))), "E0224"),
         (lambda: td.scan(lambda c, x: c, 0.0, np.ones(3)), "E0225"),
@@ -184,3 +187,15 @@ W = Tensor(np.float32(1))
 def test_a_tuple_of_one_argument_number_gives_a_tuple():
     (g,) = td.grad(lambda x, y: ops.mul(x, y), (1,))(2.0, 3.0)
     assert g.item() == 2
+
+
+@BOTH
+def test_numbers_returned_by_branches_and_bodies_are_results(wrap):
+    def run(p):
+        chosen = td.cond(p, lambda: 1.0, lambda: 2.0)
+        _, ys = td.scan(lambda c, x: (c, 3.0), 0.0, np.ones(2, np.float32))
+        return chosen, ys
+
+    for flag, value in ((True, 1.0), (False, 2.0)):
+        chosen, ys = wrap(run)(Tensor(flag))
+        assert (chosen.item(), ys.tolist()) == (value, [3.0, 3.0])

@@ -1,6 +1,7 @@
 """`jit`: one program per kind of arguments, state as inputs and donated outputs, reasons for each recompile."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -113,8 +114,11 @@ def test_donated_state_that_is_held_elsewhere_survives():
     step(np.ones(3, np.float32))
     kept = w.copy()
     step(np.ones(3, np.float32))
-    step(w)
+    step(w.copy())
     assert kept.tolist() == [2, 2, 2]
+    assert w.tolist() == [6, 6, 6]
+    with pytest.raises(UserError, match="E0212"):
+        step(w)
     assert w.tolist() == [6, 6, 6]
 
 
@@ -248,3 +252,80 @@ def test_a_misspelt_switch_is_refused():
         env={**os.environ, "TREADLE_DEBUGG": "1"},
     )
     assert "E0703 the environment sets TREADLE_DEBUGG" in run.stderr
+
+
+def test_one_tensor_passed_twice_is_one_tensor_inside():
+    def f(pair):
+        pair[0].assign(ops.add(pair[0], 1))
+        return ops.mul(pair[1], 1)
+
+    for run in (f, td.jit(f)):
+        x, y = Tensor(np.float32(1)), Tensor(np.float32(1))
+        assert run((x, x)).item() == 2
+        assert run((x, y)).item() == 1
+
+
+def test_an_argument_that_is_state_too_is_refused_when_traced():
+    w = Tensor(np.float32(1))
+
+    def f(a):
+        a.assign(ops.add(a, 1))
+        w.assign(ops.mul(w, 10))
+
+    with pytest.raises(UserError, match="E0212"):
+        td.jit(f)(w)
+    assert w.item() == 1
+
+
+def test_programs_that_share_state_take_turns():
+    w = Tensor(np.float32(0))
+
+    @td.jit
+    def step(x):
+        w.assign(ops.add(w, ops.reduce_sum(x, axes=(0,))))
+
+    def work(n):
+        for _ in range(50):
+            step(np.ones(n, np.float32))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert w.item() == 50 * 6
+
+
+def test_an_interrupt_waits_for_the_state(monkeypatch):
+    w = Tensor(np.float32(0))
+    step = td.jit(lambda x: w.assign(ops.add(w, x)))
+    step(np.float32(1))
+    program = step.programs()[0]
+    run = program._execute
+
+    def interrupted(arrays):
+        outputs = run(arrays)
+        os.kill(os.getpid(), signal.SIGINT)
+        return outputs
+
+    monkeypatch.setattr(program, "_execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        step(np.float32(1))
+    assert w.item() == 2
+
+
+def test_a_cell_made_in_the_function_does_not_compile_again():
+    from treadle import nn
+
+    f = td.jit(lambda x: nn.LayerNorm(2)(nn.ReLU()(x)))
+    for _ in range(3):
+        f(np.ones((1, 2), np.float32))
+        nn.ReLU().eval()
+    assert len(f.programs()) == 1
+
+
+def test_numbers_that_do_not_fit_are_refused_alike():
+    x = Tensor(np.ones(2, np.uint8))
+    for run in (lambda x: ops.mul(x, 300), td.jit(lambda x: ops.mul(x, 300))):
+        with pytest.raises(UserError, match="E0115"):
+            run(x)

@@ -88,9 +88,11 @@ def test_scalar_tensors(make):
         same(both(write, X, np.int32(i), np.int64(j), value), wanted)
 
 
-def test_scalar_tensors_are_clamped():
-    same(both(lambda x, i: x[i], X, np.int32(7)), X[2])
-    same(both(lambda x, i: x[i], X, np.int32(-9)), X[0])
+@pytest.mark.parametrize("i, clamped", [(7, 2), (-9, 0)])
+def test_tensors_out_of_range_are_refused_where_known_and_clamped_where_traced(i, clamped):
+    same(traced(lambda x, i: x[i], X, np.int32(i)), X[clamped])
+    with pytest.raises(UserError, match="E0506"):
+        eager(lambda x, i: x[i], X, np.int32(i))
 
 
 INDEX_TENSORS = [

@@ -95,3 +95,52 @@ def test_lists_in_cells():
     assert f(np.float32(1)).item() == 4
     cell.values.append(2.0)
     assert f(np.float32(1)).item() == 6
+
+
+WEIGHT = td.tensor([1.0])
+
+
+class Scaler:
+    factor = 2.0
+
+    def __call__(self, x):
+        return ops.mul(x, self.factor)
+
+
+SCALER = Scaler()
+
+
+def test_a_rebound_global_tensor(monkeypatch):
+    check(
+        lambda x: ops.reduce_sum(ops.mul(WEIGHT, x), axes=(0,)),
+        lambda: monkeypatch.setitem(globals(), "WEIGHT", td.tensor([5.0])),
+        1,
+        5,
+    )
+
+
+def test_a_list_of_tensors_and_nested_settings():
+    weights, config = [td.tensor(1.0)], types.SimpleNamespace(sub=types.SimpleNamespace(scale=1.0))
+
+    def change():
+        weights[0] = td.tensor(3.0)
+        config.sub.scale = 2.0
+
+    check(lambda x: ops.mul(ops.mul(weights[0], x), config.sub.scale), change, 1, 6)
+
+
+def test_default_arguments_and_small_arrays():
+    def f(x, scale=2.0):
+        return ops.mul(ops.mul(x, scale), table[0])
+
+    table = np.ones(1, np.float32)
+
+    def change():
+        f.__defaults__ = (3.0,)
+        table[0] = 2.0
+
+    check(f, change, 2, 6)
+
+
+def test_classes_and_callable_objects(monkeypatch):
+    check(lambda x: ops.mul(x, SCALER.factor), lambda: monkeypatch.setattr(Scaler, "factor", 4.0), 2, 4)

@@ -61,7 +61,7 @@ def test_functions_that_main_does_not_reach_are_left_out():
 
 
 def test_names_of_functions_may_be_anything():
-    callee = build.trace(lambda x: x * x, [f64[3]], "a b.<c>\"d")
+    callee = build.trace(lambda x: x * x, [f64[3]], 'a b.<c>"d')
     main = build.trace(lambda x: ops.call(x, callee=callee.name, results=(f64[3],)), [f64[3]], "main")
     x = np.array([1.0, 2.0, 3.0])
     np.testing.assert_array_equal(run(Module.of(main, {callee.name: callee}), x)[0], x * x)

@@ -39,15 +39,18 @@ def layers():
         inputs = [torch.tensor(cases.fill(s, 5.0 + i), requires_grad=True) for i, s in enumerate(shapes)]
         outputs = flat(net(*inputs) if call is None else call(net, *inputs))
         sum((o * torch.tensor(cases.cotangent(tuple(o.shape)))).sum() for o in outputs).backward()
-        yield name, {
-            "names": [n for n, _ in net.named_parameters()],
-            "outputs": facts(outputs),
-            "inputs": facts([x.grad for x in inputs]),
-            "params": [short(cases.project(p.grad.numpy())) for p in net.parameters()],
-            "buffers": {
-                n: [short(x) for x in b.numpy().ravel()] for n, b in net.named_buffers() if n.startswith("running")
+        yield (
+            name,
+            {
+                "names": [n for n, _ in net.named_parameters()],
+                "outputs": facts(outputs),
+                "inputs": facts([x.grad for x in inputs]),
+                "params": [short(cases.project(p.grad.numpy())) for p in net.parameters()],
+                "buffers": {
+                    n: [short(x) for x in b.numpy().ravel()] for n, b in net.named_buffers() if n.startswith("running")
+                },
             },
-        }
+        )
 
 
 def losses():

@@ -127,7 +127,7 @@ def test_batch_norm_of_nothing_and_one() -> None:
         ("E0541", lambda: F.conv2d(tensor((1, 1, 4, 4)), tensor((1, 1, 3, 3)), padding="full")),
         ("E0541", lambda: F.conv2d(tensor((1, 1, 4, 4)), tensor((1, 1, 3, 3)), stride=2, padding="same")),
         ("E0542", lambda: F.max_pool2d(tensor((4, 4)), 2)),
-        ("E0543", lambda: F.adaptive_avg_pool2d(tensor((1, 1, 5, 4)), 2)),
+        ("E0543", lambda: F.adaptive_avg_pool2d(tensor((1, 1, 5, 4)), 0)),
         ("E0544", lambda: F.layer_norm(tensor((2, 3)), 4)),
         ("E0544", lambda: F.rms_norm(tensor((2, 3)), (2, 2, 3))),
         ("E0545", lambda: F.group_norm(tensor((2, 3)), 2)),

@@ -17,7 +17,7 @@ def on_back_end(function, *arrays):
 
 
 def gradients(function, *arrays):
-    fn = build.trace(function, [type_of(a) for a in arrays[: -1]])
+    fn = build.trace(function, [type_of(a) for a in arrays[:-1]])
     return execute(vjp(fn), arrays, "norm_grad")
 
 
@@ -86,9 +86,7 @@ def test_a_mask_of_minus_infinity_is_causality():
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.int8, np.uint8])
 def test_a_label_that_names_no_class_is_never_a_number(kind):
     x, labels = np.zeros((3, 3), np.float32), np.array([1, 3, 100]).astype(kind)
-    loss, ignored = on_back_end(
-        lambda x, y: [ops.cross_entropy(x, y, ignore_index=i) for i in (None, 100)], x, labels
-    )
+    loss, ignored = on_back_end(lambda x, y: [ops.cross_entropy(x, y, ignore_index=i) for i in (None, 100)], x, labels)
     np.testing.assert_allclose(loss, [np.log(3), np.nan, np.nan], rtol=1e-6)
     np.testing.assert_allclose(ignored, [np.log(3), np.nan, 0], rtol=1e-6)
     (dx,) = gradients(lambda x, y: ops.cross_entropy(x, y, ignore_index=100), x, labels, np.ones(3, np.float32))

@@ -19,9 +19,7 @@ RANKS = (
     "insight | export | lite | serve | federated | compress | tune | cli",
 )
 PLACE = {
-    name: (rank, i, "<" in line)
-    for rank, line in enumerate(RANKS)
-    for i, name in enumerate(re.findall(r"\w+", line))
+    name: (rank, i, "<" in line) for rank, line in enumerate(RANKS) for i, name in enumerate(re.findall(r"\w+", line))
 }
 PRODUCTS = len(RANKS) - 1  # these are users of the package: they may import `treadle` itself
 

@@ -59,7 +59,7 @@ def program(page: str) -> str:
 
 
 def differs(expected: str, found: str) -> str:
-    """"" if `found` is what is expected, else a comparison of the two."""
+    """ "" if `found` is what is expected, else a comparison of the two."""
     want, have = ("\n".join(map(str.rstrip, t.strip().splitlines())) for t in (expected, found))
     if re.fullmatch(".*".join(map(re.escape, want.split("..."))), have, re.DOTALL):
         return ""

@@ -174,5 +174,3 @@ def test_time_grows_slowly_with_depth():
     changed = Outline()(module)
     assert len(calls(changed)) >= 60
     assert time.perf_counter() - start < 20
-
-

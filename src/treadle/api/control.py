@@ -26,7 +26,7 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
     """
     if isinstance(pred, bool):
         return then(*operands) if pred else orelse(*operands)
-    branches = [_apply.trace(f, operands) for f in (then, orelse)]
+    branches = [_apply.trace(_with_tensors(f), operands) for f in (then, orelse)]
     _same_results(branches)
     captured = _union([t.captured for t in branches])
     changed = _union([t.changed for t in branches])
@@ -43,6 +43,15 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
     for tensor, new in zip(changed, outputs[n + len(args) :], strict=True):
         tensor._set(new)
     return branches[0].result(outputs[:n])
+
+
+def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with Python numbers in its result as tensors, so that they differ with the data as they should."""
+
+    def run(*args: Any) -> Any:
+        return tree.tree_map(lambda x: Tensor(x) if type(x) in (bool, int, float, complex) else x, function(*args))
+
+    return run
 
 
 def _branch(
@@ -72,9 +81,9 @@ def _branch(
 
 def _same_results(branches: Sequence[Traced]) -> None:
     kinds: list[Types] = [t.fn.out_types[: t.num_outputs] for t in branches]
-    shapes = [tree.flatten(t.result([None] * t.num_outputs))[1] for t in branches]
-    if kinds[0] != kinds[1] or shapes[0] != shapes[1]:
-        text = [", ".join(map(str, k)) or "nothing" for k in kinds]
+    results = [t.result(list(range(t.num_outputs))) for t in branches]
+    if kinds[0] != kinds[1] or tree.flatten(results[0]) != tree.flatten(results[1]):
+        text = [", ".join(map(str, k)) or repr(r) for k, r in zip(kinds, results, strict=True)]
         raise UserError("E0220", f"the branches return {text[0]} and {text[1]}", fix="return the same types from both")
 
 
@@ -117,9 +126,15 @@ def _carry(init: Any) -> Any:
     return tree.tree_map(lambda x: x.strong() if isinstance(x, Tensor) else Tensor(x), init)
 
 
-def _check_carry(init: Any, traced: Traced, count: int, what: str) -> None:
-    before = [t.type for t in tree.flatten(init)[0]]
-    after = list(traced.fn.out_types[:count])
+def _check_carry(init: Any, traced: Traced, carry: Any, what: str) -> None:
+    """The carry after a trip, with positions of outputs as leaves, must be shaped and typed as the initial one."""
+    leaves, shape = tree.flatten(init)
+    places, new_shape = tree.flatten(carry)
+    if shape != new_shape or places != list(range(len(places))):
+        fix = "return the same containers, with the same keys in the same order, holding tensors"
+        raise UserError("E0221", f"the carry of {what} is {shape} before and {new_shape} after it", fix=fix)
+    before = [t.type for t in leaves]
+    after = list(traced.fn.out_types[: len(places)])
     if before != after or traced.changed_args:
         found = f"{', '.join(map(str, before))} before and {', '.join(map(str, after))} after it"
         fix = "return the carry with the same shapes and dtypes, and do not change it in place"
@@ -134,8 +149,8 @@ def while_loop(test: Callable[..., Any], body: Callable[..., Any], init: Any, *,
     single bool.
     """
     init = _carry(init)
-    tested, stepped = _apply.trace(test, (init,)), _apply.trace(body, (init,))
-    _check_carry(init, stepped, stepped.num_outputs, "while_loop")
+    tested, stepped = _apply.trace(test, (init,)), _apply.trace(_with_tensors(body), (init,))
+    _check_carry(init, stepped, stepped.result(list(range(stepped.num_outputs))), "while_loop")
     _check_test(tested)
     loop = _Loop(init, [tested, stepped])
     n, k = len(loop.captured), len(loop.init)
@@ -182,13 +197,13 @@ def scan(
             fix="stack xs along the first axis, or give length=",
         )
     first = tree.tree_map(lambda x: _first(x) if is_dynamic(x) else x, xs)
-    traced = _apply.trace(body, (init, first))
+    traced = _apply.trace(_with_tensors(body), (init, first))
     parts = traced.result(list(range(traced.num_outputs)))
     if not (isinstance(parts, tuple) and len(parts) == 2):
         raise UserError("E0225", "the body of scan returns no pair", fix="return (carry, y); y may be None")
     loop = _Loop(init, [traced])
     n, k, m = len(loop.captured), len(loop.init), len(loop.init) + len(loop.changed)
-    _check_carry(init, traced, len(tree.flatten(parts[0])[0]), "scan")
+    _check_carry(init, traced, parts[0], "scan")
 
     def step(*values: Value) -> list[Value]:
         consts, carry, slices = values[:n], values[n : n + m], values[n + m :]

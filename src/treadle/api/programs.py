@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import signal
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,6 @@ class Jitted:
         self.function = function
         self.name = name or getattr(function, "__qualname__", type(function).__qualname__)
         self._programs: dict[Key, list[Program]] = {}
-        self._lock = threading.RLock()
         self._bound: weakref.WeakKeyDictionary[Any, Jitted] = weakref.WeakKeyDictionary()
         functools.update_wrapper(self, function, updated=())
 
@@ -67,7 +68,7 @@ class Jitted:
         key = keys.key_of(leaves, shape)
         program = self._find(key)
         if program is None:
-            with self._lock:
+            with _state_lock:
                 program = self._find(key) or self._compile(key, args, kwargs)
         return program([leaf for leaf in leaves if is_dynamic(leaf)])
 
@@ -130,7 +131,8 @@ class Program:
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known_fixed: list[Any] = []
         self._known_updated: list[Any] = []
-        self._lock = threading.Lock()
+        self._changed_ids = frozenset(changed_ids)
+        self._state_ids = frozenset(map(id, captured))
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""
@@ -148,11 +150,13 @@ class Program:
         """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time."""
         if not self.traced.changed:
             return self._run(leaves)
-        with self._lock:
+        with _state_lock, _interrupts_deferred():
             return self._run(leaves)
 
     def _run(self, leaves: Sequence[Any]) -> Any:
         traced = self.traced
+        if traced.changed or traced.changed_args:
+            self._refuse_aliases(leaves)
         fixed, updated = [t._value for t in self.fixed], [t._value for t in self.updated]
         if not (_same_objects(fixed, self._known_fixed) and _same_objects(updated, self._known_updated)):
             types, name = self.executable.inputs[traced.num_args :], self.executable.name
@@ -173,10 +177,40 @@ class Program:
                 leaves[position]._value = value
         return traced.result([Tensor._of(o) for o in outputs[:n]])
 
+    def _refuse_aliases(self, leaves: Sequence[Any]) -> None:
+        """What is passed may be part of the state only where neither side is changed (E0212)."""
+        for i, leaf in enumerate(leaves):
+            if id(leaf) in self._changed_ids or (i in self.traced.changed_args and id(leaf) in self._state_ids):
+                tracing.refuse_alias(i)
+
     def _execute(self, arrays: list[Any]) -> list[Any]:
         if flags.debug >= 2:
             return driver._execute(self.executable, arrays, self.executable.name)
         return self.executable.call_unchecked(arrays)
+
+
+# Programs may share state, and a trace gives shared tensors symbolic values for a while: one at a time.
+_state_lock = threading.RLock()
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C waits until donated state has its new values: in between, a parameter would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _ordered(traced: Traced, captured: Sequence[Any]) -> Fn:

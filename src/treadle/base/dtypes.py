@@ -120,6 +120,15 @@ def promote(*types: DType) -> DType:
     return of(np.result_type(*(t.np for t in types)).name)
 
 
+def check_fits(number: Any, dtype: DType) -> None:
+    """Raise E0115 when an integer type cannot hold the number."""
+    if dtype.is_integer and isinstance(number, int) and not isinstance(number, bool):
+        low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+        high = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+        if not low <= number <= high:
+            raise UserError("E0115", f"{number} is not in {low} to {high}, the range of {dtype.name}", fix="cast first")
+
+
 def promote_scalar(dtype: DType, scalar: type) -> DType:
     """The type of `tensor op python_scalar`: the scalar is weak, so only a higher *kind* changes the tensor's type."""
     if scalar is bool or dtype.kind == "c":

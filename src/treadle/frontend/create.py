@@ -16,9 +16,10 @@ import numpy as np
 from treadle.base import dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
-from treadle.frontend import functions, shaping
+from treadle.frontend import shaping
 from treadle.frontend.lift import (
     cast,
+    floating,
     index_along,
     integer,
     ints,
@@ -32,15 +33,16 @@ from treadle.frontend.lift import (
 )  # fmt: skip
 from treadle.frontend.tensor import Tensor
 from treadle.ir import build
-from treadle.ops import compare, creation, random
+from treadle.ops import compare, creation, distributions, random
 from treadle.ops.bits import shift_right_logical
 
 KEY_BITS = 64
 
 __all__ = [
-    "Generator", "arange", "bernoulli", "eye", "from_numpy", "full", "full_like", "linspace", "manual_seed", "normal",
-    "ones", "ones_like", "permutation", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "tensor",
-    "uniform", "zeros", "zeros_like",
+    "Generator", "arange", "bernoulli", "categorical", "exponential", "eye", "from_numpy", "full", "full_like",
+    "linspace", "manual_seed", "normal", "ones", "ones_like", "permutation", "rand", "rand_like", "randint",
+    "randn", "randn_like", "randperm", "standard_gamma", "tensor", "truncated_normal", "uniform", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 
@@ -260,6 +262,45 @@ def randint(
     return cast(cast(scaled, dtypes.int64) + low, dtypes.of(dtype))
 
 
+def truncated_normal(
+    low: float = -2.0,
+    high: float = 2.0,
+    shape: Any = (),
+    dtype: Any = dtypes.float32,
+    generator: Generator | None = None,
+) -> Any:
+    """Floats of the standard normal distribution between low and high. Raises E0126 where there are hardly any."""
+    bounds = {"low": float(low), "high": float(high)}
+    sizes = ints((shape,))
+    return distributions.random_truncated_normal(_next(generator), shape=sizes, dtype=dtypes.of(dtype), **bounds)
+
+
+def exponential(
+    scale: Any = 1.0, shape: Any = (), dtype: Any = dtypes.float32, generator: Generator | None = None
+) -> Any:
+    """Floats of the exponential distribution with this mean (a number or a tensor that broadcasts)."""
+    kind = dtypes.of(dtype)
+    return cast(distributions.random_exponential(_next(generator), shape=ints((shape,)), dtype=kind) * scale, kind)
+
+
+def standard_gamma(alpha: Any, shape: Any = None, generator: Generator | None = None) -> Any:
+    """Floats of the gamma distribution with shape parameter alpha and scale 1; alpha gives `shape` or broadcasts to it.
+
+    Of the type of alpha, float32 for numbers and integers; NaN where alpha is not positive and finite.
+    """
+    alpha = floating(alpha)
+    alpha = alpha if shape is None else shaping.broadcast_to(alpha, ints((shape,)))
+    return distributions.random_gamma(_next(generator), alpha)
+
+
+def categorical(logits: Any, shape: Any = (), generator: Generator | None = None) -> Any:
+    """Indices (int64) drawn with chances proportional to exp(logits) along the last axis: of the shape `shape`, then
+    the other axes of logits. Raises E0107 for a single number, E0130 for no classes."""
+    logits = floating(logits)
+    sizes = (*ints((shape,)), *logits.shape[:-1])
+    return cast(distributions.random_categorical(_next(generator), logits, shape=sizes), dtypes.int64)
+
+
 def bernoulli(p: Any, shape: Any = None, dtype: Any = dtypes.float32, generator: Generator | None = None) -> Any:
     """1 with probability p, else 0. p: a number, or a tensor that broadcasts to `shape` (or gives it)."""
     if is_number(p) and shape is not None:
@@ -272,12 +313,8 @@ def bernoulli(p: Any, shape: Any = None, dtype: Any = dtypes.float32, generator:
 
 
 def permutation(n: int, generator: Generator | None = None) -> Any:
-    """0 to n - 1 in random order, int64.
-
-    Elements are sorted by 32 random bits each; of the expected n**2 / 2**33 equal ones the smaller comes first.
-    """
-    bits = random.random_bits(_next(generator), shape=ints((n,)), dtype=dtypes.uint32)
-    return cast(functions.argsort(bits), dtypes.int64)
+    """0 to n - 1 in random order, int64: sorted by 64 random bits each."""
+    return cast(distributions.random_permutation(_next(generator), count=integer(n, "n")), dtypes.int64)
 
 
 randperm = permutation

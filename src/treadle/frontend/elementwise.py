@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type, wrapped
 from treadle.ir.op import Op
-from treadle.ops import activation, complex, elementwise, functions
+from treadle.ops import activation, complex, elementwise, functions, trigonometry
 from treadle.ops.casting import stop_gradient as _stop_gradient
 
 Function = Callable[..., Any]
@@ -60,6 +59,19 @@ def of_pairs(op: Op) -> Function:
     @functools.wraps(op, updated=())
     def function(x: Any, y: Any) -> Any:
         return of_numbers(op, x, y) if all_numbers(x, y) else op(*pair(x, y))
+
+    return function
+
+
+def of_float_pairs(op: Op) -> Function:
+    """A function of two floats; integer tensors count as float32."""
+
+    @functools.wraps(op, updated=())
+    def function(x: Any, y: Any) -> Any:
+        if all_numbers(x, y):
+            return of_numbers(op, x, y)
+        x, y = pair(x, y)
+        return op(x if is_number(x) else floating(x), y if is_number(y) else floating(y))
 
     return function
 
@@ -119,52 +131,11 @@ sin, cos, tan, tanh = (of_floats(f) for f in (functions.sin, functions.cos, func
 sigmoid, erf, erfinv, relu = (
     of_floats(f) for f in (functions.sigmoid, functions.erf, functions.erf_inv, activation.relu)
 )
-_atan2 = functions.atan2
-
-
-def arctan2(y: Any, x: Any) -> Any:
-    """The angle of the point (x, y), from -pi to pi."""
-    y, x = pair(y, x)
-    return _atan2(y if is_number(y) else floating(y), x if is_number(x) else floating(x))
-
-
-def arcsin(x: Any) -> Any:
-    """The angle from -pi/2 to pi/2 whose sine is x; NaN beyond -1 to 1."""
-    x = floating(x)
-    return _atan2(x, functions.sqrt((1 - x) * (1 + x)))
-
-
-def arccos(x: Any) -> Any:
-    """The angle from 0 to pi whose cosine is x; NaN beyond -1 to 1."""
-    x = floating(x)
-    return _atan2(functions.sqrt((1 - x) * (1 + x)), x)
-
-
-def arctan(x: Any) -> Any:
-    """The angle from -pi/2 to pi/2 whose tangent is x."""
-    return _atan2(floating(x), 1.0)
-
-
-def sinh(x: Any) -> Any:
-    """(exp(x) - exp(-x)) / 2, exact to rounding also near 0."""
-    x = floating(x)
-    return (functions.expm1(x) - functions.expm1(elementwise.neg(x))) / 2
-
-
-def cosh(x: Any) -> Any:
-    """(exp(x) + exp(-x)) / 2."""
-    x = floating(x)
-    return (functions.exp(x) + functions.exp(elementwise.neg(x))) / 2
-
-
-def log2(x: Any) -> Any:
-    """The logarithm to base 2."""
-    return functions.log(floating(x)) / math.log(2)
-
-
-def log10(x: Any) -> Any:
-    """The logarithm to base 10."""
-    return functions.log(floating(x)) / math.log(10)
+sinh, cosh, log2, log10 = (
+    of_floats(f) for f in (trigonometry.sinh, trigonometry.cosh, trigonometry.log2, trigonometry.log10)
+)
+arcsin, arccos, arctan = (of_floats(f) for f in (trigonometry.asin, trigonometry.acos, trigonometry.atan))
+arctan2 = of_float_pairs(functions.atan2)
 
 
 def pow(x: Any, y: Any) -> Any:

@@ -11,6 +11,8 @@ import builtins
 import math
 from typing import Any
 
+import numpy as np
+
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend.elementwise import (
@@ -60,11 +62,12 @@ from treadle.frontend.elementwise import (
     tan,
     tanh,
     trunc,
-    )  # fmt: skip
+)  # fmt: skip
 from treadle.frontend.lift import (  # fmt: skip
     cast,
     either,
     floating,
+    fresh,
     integer,
     lift,
     many_axes,
@@ -126,7 +129,26 @@ from treadle.frontend.shaping import (
     triu,
     unsqueeze,
 )  # fmt: skip
-from treadle.ops import compare, index, reduce
+from treadle.frontend.special import (
+    arccosh,
+    arcsinh,
+    arctanh,
+    copysign,
+    digamma,
+    erfc,
+    exp2,
+    gcd,
+    hypot,
+    i0e,
+    i1e,
+    lcm,
+    lgamma,
+    logaddexp,
+    nextafter,
+    polygamma,
+    sinc,
+)
+from treadle.ops import compare, cumulative, index, reduce
 from treadle.ops.norm import log_softmax as log_softmax_op
 from treadle.ops.norm import softmax as softmax_op
 from treadle.ops.sorting import argmax as argmax_op
@@ -136,21 +158,24 @@ from treadle.ops.sorting import sort as sort_op
 from treadle.ops.sorting import sort_with_index, top_k
 
 __all__ = [
-    "abs", "acos", "add", "all", "amax", "amin", "any", "arccos", "arcsin", "arctan", "arctan2", "argmax", "argmin",
-    "argsort", "asin", "atan", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "broadcast_to", "cat", "cbrt", "ceil", "chunk", "clamp", "clip",
-    "concatenate", "conj", "cos", "cosh", "cumsum", "diagonal", "div", "divide", "dot", "einsum", "equal", "erf",
-    "erfinv", "exp", "expand", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "gather",
-    "greater", "greater_equal", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p",
-    "log2", "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "mul", "multiply", "neg",
-    "negative", "norm", "not_equal", "one_hot", "outer", "pad", "permute", "pow", "prod", "real", "reciprocal",
-    "relu", "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
-    "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "sub", "subtract",
-    "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace", "transpose",
-    "tril", "triu", "trunc", "unsqueeze", "var", "where",
+    "abs", "acos", "acosh", "add", "all", "amax", "amin", "any", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "argmax", "argmin", "argsort", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "broadcast_to", "cat",
+    "cbrt", "ceil", "chunk", "clamp", "clip", "concatenate", "conj", "copysign", "cos", "cosh", "cummax", "cummin",
+    "cumprod", "cumsum", "diagonal", "digamma", "div", "divide", "dot", "einsum", "equal", "erf", "erfc", "erfinv",
+    "exp", "exp2", "expand", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "gather",
+    "gcd", "greater", "greater_equal", "hypot", "i0e", "i1e", "imag", "isfinite", "isinf", "isnan", "lcm", "less",
+    "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max",
+    "maximum", "mean", "min", "minimum", "moveaxis", "mul", "multiply", "nan_to_num", "neg", "negative",
+    "nextafter", "norm", "not_equal", "one_hot", "outer", "pad", "permute", "polygamma", "pow", "prod", "real",
+    "reciprocal", "relu", "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign",
+    "sin", "sinc", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "sub", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk",
+    "trace", "transpose", "tril", "triu", "trunc", "unsqueeze", "var", "where",
 ]  # fmt: skip
 
+acosh, asinh, atanh = arccosh, arcsinh, arctanh
 acos, asin, atan, atan2, sub, mul, div, neg = arccos, arcsin, arctan, arctan2, subtract, multiply, divide, negative
 
 
@@ -294,6 +319,9 @@ def norm(
     ord = 2 if ord in (None, "fro") else ord
     if not isinstance(ord, int | float):
         raise UserError("E0103", f"norm of order {ord!r}", fix="give a number or 'fro'")
+    narrow = x.dtype if x.dtype.bits == 16 else None
+    if narrow is not None:  # squares of 16-bit floats overflow long before the norm does
+        return cast(norm(cast(x, dtypes.float32), ord, axes, keepdims or keepdim), narrow)
     size = abs(x)
     if ord in (math.inf, -math.inf):
         out = (reduce.reduce_max if ord > 0 else reduce.reduce_min)(size, axes=axes)
@@ -315,6 +343,47 @@ def cumsum(x: Any, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> A
     x, axis = _summable(x, dtype), either("axis", axis, "dim", dim)
     x, axis = (reshape(x, (math.prod(x.shape),)), 0) if axis is None else (x, axis)
     return reduce.cumsum(x, axis=one_axis(axis, x.ndim), reverse=False)
+
+
+def cumprod(x: Any, axis: Any = None, *, dim: Any = None, dtype: Any = None) -> Any:
+    """The running product along an axis, each element included; without an axis over all elements in order."""
+    x, axis = _summable(x, dtype), either("axis", axis, "dim", dim)
+    x, axis = (reshape(x, (math.prod(x.shape),)), 0) if axis is None else (x, axis)
+    return cumulative.cumprod(x, axis=one_axis(axis, x.ndim), reverse=False)
+
+
+def cummax(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """The running maximum along an axis (the last unless named), and the index of each (int32)."""
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    return cumulative.cummax(x, axis=one_axis(-1 if axis is None else axis, x.ndim), reverse=False)
+
+
+def cummin(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """The running minimum along an axis (the last unless named), and the index of each (int32)."""
+    x, axis = lift(x), either("axis", axis, "dim", dim)
+    return cumulative.cummin(x, axis=one_axis(-1 if axis is None else axis, x.ndim), reverse=False)
+
+
+def logcumsumexp(x: Any, axis: Any = None, *, dim: Any = None) -> Any:
+    """log(cumsum(exp(x))) along an axis (the last unless named), without overflow."""
+    x, axis = floating(x), either("axis", axis, "dim", dim)
+    return cumulative.cumlogsumexp(x, axis=one_axis(-1 if axis is None else axis, x.ndim), reverse=False)
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """x with NaN replaced by `nan`, and infinities by `posinf` and `neginf` (unless given, the largest numbers).
+
+    Raises E0106 for complex tensors.
+    """
+    x = lift(x)
+    if x.dtype.kind == "c":
+        raise UserError("E0106", f"needs real number tensors, got {x.type}", fix="replace real and imaginary parts")
+    if x.dtype.kind in "biu":
+        return fresh(x)
+    kind = x.dtype.np.type
+    largest = float(np.nextafter(kind(np.inf), kind(0)))
+    high, low = largest if posinf is None else posinf, -largest if neginf is None else neginf
+    return where(isnan(x), nan, where(equal(x, math.inf), high, where(equal(x, -math.inf), low, x)))
 
 
 def softmax(x: Any, axis: Any = None, *, dim: Any = None) -> Any:

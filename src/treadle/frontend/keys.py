@@ -29,6 +29,9 @@ class Key:
 def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
     """The key of a call. Raises E0207 for an argument that is neither a tensor nor hashable."""
     entries = tuple([_entry(leaf) for leaf in leaves])
+    tensors = [id(leaf) for leaf in leaves if is_tensor(leaf)]
+    if len(set(tensors)) < len(tensors):
+        entries += (("same tensors", tuple([tensors.index(i) for i in tensors])),)
     try:
         hash(entries)
     except TypeError:
@@ -68,9 +71,11 @@ def _differences(new: Key, old: Key) -> list[str]:
     paths = new.shape.paths()
     found = [
         f"{_name(p)} is {_show(a)}, before {_show(b)}"
-        for p, a, b in zip(paths, new.leaves, old.leaves, strict=True)
+        for p, a, b in zip(paths, new.leaves, old.leaves, strict=False)
         if a != b
     ]
+    if not found and new.leaves != old.leaves:
+        found = ["other arguments are the same tensor"]
     return found or ["a setting or a captured tensor changed"]
 
 

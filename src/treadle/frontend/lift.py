@@ -175,11 +175,20 @@ def ints(args: Sequence[Any], what: str = "a size") -> tuple[int, ...]:
     return tuple([integer(a, what) for a in args])
 
 
+def _check_range(array: Any, size: int) -> None:
+    signed = array.astype(np.int64) if array.dtype.kind == "i" or array.dtype.itemsize < 8 else array
+    wrong = array[(signed >= size) if signed.dtype.kind == "u" else (signed < -size) | (signed >= size)]
+    if wrong.size:
+        raise UserError("E0506", f"index {wrong.flat[0]} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
+
+
 def positions(indices: Any, size: int) -> Any:
     """Indices that count from the back made to count from the front, as int32 or int64.
 
-    Arrays are checked (E0506); tensors, whose numbers may be unknown, are clamped into range by the ops that use them.
+    Numbers that are known are checked (E0506); those of traced tensors are clamped into range by the ops that use them.
     """
+    if is_tensor(indices) and tracing.current() is None and indices.dtype.is_integer:
+        _check_range(indices.numpy(), size)
     if is_tensor(indices):
         if not indices.dtype.is_integer:
             raise UserError("E0138", f"indices are {indices.dtype}", fix="cast them: i.astype(td.int32)")
@@ -192,9 +201,7 @@ def positions(indices: Any, size: int) -> Any:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise UserError("E0138", f"indices are {array.dtype.name}", fix="give integers")
-    wrong = array[(array < -size) | (array >= size)]
-    if wrong.size:
-        raise UserError("E0506", f"index {wrong.flat[0]} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
+    _check_range(array, size)
     return np.where(array < 0, array + size, array).astype(np.int32 if size < 2**31 else np.int64)
 
 

@@ -13,11 +13,23 @@ import numpy as np
 
 from treadle.base import dtypes
 from treadle.base.errors import UserError
-from treadle.frontend.lift import cast, either, fresh, index_along, integer, ints, lift, many_axes, one_axis
+from treadle.frontend.lift import (
+    cast,
+    either,
+    fresh,
+    index_along,
+    integer,
+    ints,
+    lift,
+    literal,
+    many_axes,
+    one_axis,
+)
 from treadle.ir import build
 from treadle.ops import compare, reduce
 from treadle.ops import shape as ops
 from treadle.ops.dynamic import dynamic_slice
+from treadle.ops.index import take
 
 Ints = tuple[int, ...]
 
@@ -248,14 +260,26 @@ def roll(x: Any, shift: int, axis: Any = None, *, dim: Any = None) -> Any:
     return concatenate([cut(x, place, at, size), cut(x, place, 0, at)], place) if at else fresh(x)
 
 
-def pad(x: Any, pad_width: Any, value: Any = 0, mode: str = "constant") -> Any:
-    """x with `value` before and after its elements. pad_width: n, (before, after), or one such pair per axis.
+_PAD_MODES = {
+    "reflect": "reflect",
+    "symmetric": "symmetric",
+    "edge": "edge",
+    "replicate": "edge",
+    "wrap": "wrap",
+    "circular": "wrap",
+}
 
-    Raises E0103 for another mode or form, E0135 for negative counts.
+
+def pad(x: Any, pad_width: Any, value: Any = 0, mode: str = "constant") -> Any:
+    """x with more elements before and after it. pad_width: n, (before, after), or one such pair per axis.
+
+    mode: "constant" (`value`), or from x itself: "reflect" (without repeating the edge), "symmetric" (repeating it),
+    "edge" = "replicate", "wrap" = "circular". Raises E0103 for another mode or form, or an empty axis to copy from,
+    E0135 for negative counts.
     """
     x = lift(x)
-    if mode != "constant":
-        raise UserError("E0103", f"pad mode {mode!r}", fix='"constant" is the only one; build others with concatenate')
+    if mode != "constant" and mode not in _PAD_MODES:
+        raise UserError("E0103", f"pad mode {mode!r}", fix="use constant, " + ", ".join(_PAD_MODES))
     widths = pad_width if isinstance(pad_width, tuple | list) else (pad_width, pad_width)
     pairs = [widths] * x.ndim if not any(isinstance(w, tuple | list) for w in widths) else list(widths)
     if len(pairs) == 1:
@@ -263,8 +287,23 @@ def pad(x: Any, pad_width: Any, value: Any = 0, mode: str = "constant") -> Any:
     if len(pairs) != x.ndim or any(not isinstance(p, tuple | list) or len(p) != 2 for p in pairs):
         raise UserError("E0103", f"pad_width {pad_width} for {x.ndim} axes", fix="give one (before, after) per axis")
     low, high = (tuple([integer(p[i], "a pad width") for p in pairs]) for i in (0, 1))
+    if mode != "constant":
+        return _copied(x, low, high, _PAD_MODES[mode])
     fill = cast(reshape(lift(value), ()), x.dtype)
     return ops.pad(x, fill, low=low, high=high, interior=(0,) * x.ndim)
+
+
+def _copied(x: Any, low: Ints, high: Ints, mode: str) -> Any:
+    """Padding with elements of x: each axis is taken at the positions that NumPy would copy."""
+    if any(n < 0 for n in (*low, *high)):
+        raise UserError("E0135", f"pad widths {low}, {high}", fix="give 0 or more; cut with indices")
+    for axis, (before, after, n) in enumerate(zip(low, high, x.shape, strict=True)):
+        if before or after:
+            if not n:
+                raise UserError("E0103", f"mode {mode!r} on the empty axis {axis}", fix='use mode="constant"')
+            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=mode)  # type: ignore[call-overload]
+            x = take(x, literal(places), axis=axis)
+    return fresh(x)
 
 
 # ------------------------------------------------------------------------------------------------------- triangles

@@ -139,12 +139,14 @@ def trace(
     """Trace `function(*args, **kwargs)`; see `is_dynamic` for which leaves become parameters."""
     leaves, shape = tree.flatten((args, kwargs))
     with Trace(name or getattr(function, "__name__", type(function).__name__)) as t:
-        dynamic = []
-        symbols = []
+        dynamic: list[Any] = []
+        symbols: list[Any] = []
+        twins: dict[int, Any] = {}  # one tensor passed twice is one tensor inside, too
         for leaf in leaves:
             if is_dynamic(leaf):
-                symbols.append(make_tensor(t.builder.param(leaf_type(leaf)), t, weak_type(leaf)))
-                dynamic.append(symbols[-1])
+                symbol = make_tensor(t.builder.param(leaf_type(leaf)), t, weak_type(leaf))
+                symbols.append(twins.setdefault(id(leaf), symbol) if is_tensor(leaf) else symbol)
+                dynamic.append(symbol)
             else:
                 symbols.append(leaf)
         params = list(t.builder.params)
@@ -152,6 +154,7 @@ def trace(
         outputs, result = _outputs(function(*new_args, **new_kwargs), t)
         changed_args = [i for i, (s, p) in enumerate(zip(dynamic, params, strict=True)) if s._value is not p]
         changed = [tensor for tensor, _, _ in t.changed.values()]
+        _refuse_aliases(t, [leaf for leaf in leaves if is_dynamic(leaf)], changed_args)
         finals = [t.read(x) for x in [*[dynamic[i] for i in changed_args], *changed]]
         fn = t.builder.finish([*outputs, *finals])
     return Traced(
@@ -165,6 +168,20 @@ def trace(
         result=result,
         touched=tuple(t.touched.values()),
     )
+
+
+def _refuse_aliases(t: Trace, leaves: Sequence[Any], changed_args: Sequence[int]) -> None:
+    """Raise E0212 when a tensor is both an argument and read or changed from outside, and one of the two changes it."""
+    outside = {*t.captured, *t.changed}
+    for i, leaf in enumerate(leaves):
+        if is_tensor(leaf) and id(leaf) in outside and (i in changed_args or id(leaf) in t.changed):
+            refuse_alias(i)
+
+
+def refuse_alias(position: int) -> NoReturn:
+    """Raise E0212 for the argument at this position."""
+    why = f"tensor argument {position} is also used by the function from outside, and one of the two changes it"
+    raise UserError("E0212", why, fix="pass it as an argument only, or pass x.copy()")
 
 
 _OUTPUT = object()

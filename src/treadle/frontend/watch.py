@@ -8,12 +8,16 @@ change.
 
 from __future__ import annotations
 
+import operator
+import sys
 import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from treadle.base.where import is_hidden
 from treadle.frontend.trace import is_tensor
@@ -22,6 +26,8 @@ _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MOST_ENTRIES = 256
 _INSTALLED = tuple({p for k in ("purelib", "platlib", "stdlib") if (p := sysconfig.get_paths().get(k))})
 _MISSING = object()
+_MOST_BYTES = 1 << 14
+_NOT_DATA = (types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,10 @@ def watch(function: Any) -> list[Watched]:
 def changed(watched: list[Watched]) -> str:
     """The name of the first value that is no longer what it was, "" if all are."""
     for each in watched:
-        if _snapshot(each.read(), each.names) != each.was:
+        if isinstance(each.was, _SameAll):
+            if not each.was.holds(each.read()):
+                return each.name
+        elif _snapshot(each.read(), each.names) != each.was:
             return each.name
     return ""
 
@@ -62,10 +71,18 @@ def _visit(function: Any, found: list[Watched], seen: set[int]) -> None:
     if owner is not None:
         ref = weakref.ref(owner)
         _add("self", ref, names, found, seen)
+    if defaults := _defaults(function):
+        snapshot = _snapshot(defaults, names)
+        if snapshot is not _MISSING:
+            found.append(Watched("a default", lambda: _defaults(function), names, snapshot))
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         _add(name, _cell_reader(cell), names, found, seen)
     for name in sorted(names & function.__globals__.keys()):
         _add(name, _global_reader(function.__globals__, name), names, found, seen)
+
+
+def _defaults(function: Any) -> Any:
+    return (function.__defaults__ or ()) + tuple((function.__kwdefaults__ or {}).values())
 
 
 def _is_users(file: str) -> bool:
@@ -77,34 +94,71 @@ def _add(name: str, read: Callable[[], Any], names: frozenset[str], found: list[
     snapshot = _snapshot(value, names)
     if snapshot is not _MISSING:
         found.append(Watched(name, read, names, snapshot))
-    elif hasattr(value, "__code__") or hasattr(value, "__func__") or hasattr(value, "function"):
+    if hasattr(value, "__code__") or hasattr(value, "__func__") or hasattr(value, "function"):
         _visit(value, found, seen)
 
 
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """The very same object: a tensor or cell that a name is bound to. Held weakly."""
+
+    ref: Callable[[], Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.ref() is not None and self.ref() is other.ref()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class _SameAll:
+    """The very same tensors in a list or tuple, as a training step's parameters: compared in one go at each call."""
+
+    kind: type
+    tensors: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        if not isinstance(value, list | tuple) or type(value) is not self.kind or len(value) != len(self.tensors):
+            return False
+        return all(map(operator.is_, value, self.tensors))
+
+
 def _snapshot(value: Any, names: frozenset[str], depth: int = 0) -> Any:
-    """A comparable copy of plain values, `_MISSING` for what is none."""
+    """A comparable copy of plain values and identities, `_MISSING` for what is neither."""
     if isinstance(value, _SCALARS):
         return (type(value), value if value == value else "nan")
+    if is_tensor(value) or hasattr(type(value), "settings"):
+        return _Same(weakref.ref(value))
+    if isinstance(value, np.ndarray):
+        return (value.dtype, value.shape, value.tobytes()) if value.nbytes <= _MOST_BYTES else _Same(weakref.ref(value))
+    if depth == 0 and type(value) in (list, tuple) and value and all(map(is_tensor, value)):
+        return _SameAll(type(value), tuple(value))
     if isinstance(value, list | tuple | set | frozenset) and len(value) <= _MOST_ENTRIES and depth < 4:
         parts = [_snapshot(v, names, depth + 1) for v in value]
         ordered = parts if isinstance(value, list | tuple) else sorted(map(repr, parts))
-        return _MISSING if _MISSING in parts else (type(value), ordered)
+        return _MISSING if any(p is _MISSING for p in parts) else (type(value), ordered)
     if isinstance(value, dict) and len(value) <= _MOST_ENTRIES and depth < 4:
         entries = [(repr(k), _snapshot(v, names, depth + 1)) for k, v in value.items()]
         return _MISSING if any(v is _MISSING for _, v in entries) else (dict, entries)
-    return _attributes(value, names) if depth == 0 else _MISSING
+    return _attributes(value, names, depth) if depth < 3 else _MISSING
 
 
-def _attributes(value: Any, names: frozenset[str]) -> Any:
-    """The plain attributes in `names` of an object of a user's class (a configuration, a namespace)."""
+def _attributes(value: Any, names: frozenset[str], depth: int) -> Any:
+    """The attributes in `names` of an object of a user's class (a configuration, a namespace), and of the class."""
     kind = type(value)
     own = getattr(value, "__dict__", None)
-    if own is None or isinstance(value, type | types.ModuleType | types.FunctionType) or is_tensor(value):
+    if not isinstance(own, dict) or isinstance(value, _NOT_DATA):
         return _MISSING
-    if hasattr(kind, "settings") or callable(value) or not isinstance(own, dict):
+    if kind is not types.SimpleNamespace and not _is_users(_file_of(kind)):
         return _MISSING
-    parts = [(k, s) for k, v in own.items() if k in names and (s := _snapshot(v, names, 1)) is not _MISSING]
+    held = {**{k: v for k, v in vars(kind).items() if k in names and not callable(v)}, **own}
+    parts = [(k, s) for k, v in held.items() if k in names and (s := _snapshot(v, names, depth + 1)) is not _MISSING]
     return (kind, parts) if parts else _MISSING
+
+
+def _file_of(kind: type) -> str:
+    module = sys.modules.get(kind.__module__)
+    return getattr(module, "__file__", None) or "<typed in>"
 
 
 def _cell_reader(cell: types.CellType) -> Callable[[], Any]:

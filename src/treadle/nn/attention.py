@@ -96,6 +96,10 @@ class MultiheadAttention(Cell):
             found.append(reshape(mask, (q.shape[0], self.num_heads, *mask.shape[1:])) if full else mask)
         if padding is not None:
             padding = lift(padding)
+            wanted = (k.shape[0], k.shape[2])
+            if tuple(padding.shape) != wanted:
+                why = f"key_padding_mask is {list(padding.shape)}, the keys {list(wanted)}"
+                raise UserError("E0570", why, fix="give one entry per batch row and key")
             padding = additive(logical_not(padding), q.dtype) if padding.dtype.kind == "b" else padding
             found.append(reshape(padding, (k.shape[0], 1, 1, k.shape[2])))
         return tuple(found)

@@ -62,6 +62,9 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return Parameter(self.copy(), self.name, self._requires_grad)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parameter, (self.numpy(), self.name, self._requires_grad)
+
     def __repr__(self) -> str:
         return f"Parameter{super().__repr__().removeprefix('Tensor')}"
 
@@ -86,7 +89,8 @@ class Cell:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
-            trace.touched[id(self)] = self
+            if not self._is_new():  # a cell made by the function itself cannot change between calls
+                trace.touched[id(self)] = self
         elif context.is_graph():
             return graph_call(self, "call", self, args, kwargs)
         forward = getattr(self, "forward", None) or getattr(self, "construct", None)

@@ -57,9 +57,9 @@ class AvgPool2d(_AvgPool):
 
 
 class AdaptiveAvgPool2d(Cell):
-    """The mean of windows of equal size: the result is [..., *output_size], whose sizes must divide the input's."""
+    """The means of windows of the last two axes: [..., *output_size]; None keeps a size."""
 
-    def __init__(self, output_size: Sizes) -> None:
+    def __init__(self, output_size: Any) -> None:
         self.output_size = output_size
 
     def forward(self, x: Any) -> Any:

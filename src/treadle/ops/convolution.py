@@ -273,7 +273,6 @@ def _(ins: list[TensorType], outs: list[TensorType], **_: Any) -> int:
     return _flops(ins[1], outs[0].shape[1], outs[0].shape[2:])
 
 
-
 @conv.hlo
 def _(b: Any, x: Any, w: Any, *, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
     size, kernel = b.types[0].shape[2:], b.types[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base.dtypes import DType, bool_, complex64, float32, float64, int32
+from treadle.base.dtypes import DType, bool_, check_fits, complex64, float32, float64, int32
 from treadle.base.errors import UserError
 from treadle.ir.op import No
 from treadle.ir.types import Literal, TensorType
@@ -37,13 +37,15 @@ def _expanded(g: Any, array: Any, shape: tuple[int, ...]) -> Any:
 def full(*, value: float, shape: tuple[int, ...], dtype: DType) -> Any:
     """A tensor of `shape` and `dtype` with every element `value`.
 
-    Raises E0109 for a negative size, E0110 for a complex value: a `constant` may be complex.
+    Raises E0109 for a negative size, E0115 for a number that the type cannot hold, E0110 for a complex value: a
+    `constant` may be complex.
     """
 
 
 @full.type
 def _(*, value: float, shape: tuple[int, ...], dtype: DType) -> TensorType:
     check_shape(shape)
+    check_fits(value, dtype)
     if isinstance(value, complex):
         raise UserError("E0110", f"a tensor of {dtype} cannot be filled with {value}", fix="use a real value")
     return TensorType(dtype, shape)
@@ -57,6 +59,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(value=2.5, shape=(1, 2), dtype=complex64)
     yield s(value=1, shape=(-1,), dtype=int32, bad="E0109")
     yield s(value=1j, shape=(1,), dtype=int32, bad="E0110")
+    yield s(value=1 << 31, shape=(1,), dtype=int32, bad="E0115")
 
 
 @op(

@@ -451,9 +451,9 @@ def _(x: Value, *, axes: tuple[int, ...]) -> Value:
 
 @logsumexp.grad
 def _(x: Value, out: Value, d: Value, *, axes: tuple[int, ...]) -> tuple[Value]:
-    """d * softmax(x)."""
+    """d * softmax(x); NaN where an infinity makes the share undefined."""
     y = wide(x)
-    share = exp(y - widen(_finite_or_zero(wide(out)), y, axes))
+    share = exp(y - widen(wide(out), y, axes))
     return (_narrow(widen(wide(d), y, axes) * share, x),)
 
 

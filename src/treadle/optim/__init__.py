@@ -1,6 +1,9 @@
 """Optimisers, gradient clipping and learning-rate schedules."""
 
+from treadle.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
 from treadle.optim.clip import clip_grad_norm, clip_grad_value, global_norm
+from treadle.optim.ema import EMA, decay_groups
+from treadle.optim.large_batch import LAMB, LARS, Adafactor, Lion, Muon
 from treadle.optim.optimizer import Group, Optimizer
 from treadle.optim.rules import SGD, Adam, AdamW
 from treadle.optim.schedules import (
@@ -13,8 +16,42 @@ from treadle.optim.schedules import (
     Schedule,
     StepLR,
 )
+from treadle.optim.schedules_more import (
+    ConstantLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    InverseSqrt,
+    LinearLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
+from treadle.optim.second_order import LBFGS
 
 __all__ = [
+    "LBFGS",
+    "Adadelta",
+    "Adagrad",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "EMA",
+    "decay_groups",
+    "LAMB",
+    "LARS",
+    "Adafactor",
+    "Lion",
+    "Muon",
+    "ConstantLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "InverseSqrt",
+    "LinearLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
     "SGD",
     "Adam",
     "AdamW",

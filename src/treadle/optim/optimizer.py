@@ -31,6 +31,7 @@ class Group:
                 raise UserError("E0530", f"{p!r} is not a Parameter", fix="pass net.parameters()")
         self.rate = Tensor(np.float32(lr))
         self._lr: float | None = float(lr)
+        self.base: float | None = None  # the rate that schedules start from
         self.options = dict(options)
 
     @property
@@ -40,6 +41,7 @@ class Group:
 
     @lr.setter
     def lr(self, value: Any) -> None:
+        self.base = None
         if isinstance(value, Tensor) or tracing.current() is not None:
             self.rate.assign(value)
             self._lr = None  # known to the program only
@@ -56,6 +58,7 @@ class Optimizer:
     """
 
     slots: tuple[str, ...] = ()
+    counted = False  # whether `update` reads how often a parameter was changed
 
     def __init__(self, params: Iterable[Parameter] | Iterable[dict[str, Any]], lr: float, **options: Any) -> None:
         name = type(self).__name__
@@ -79,12 +82,23 @@ class Optimizer:
         if len({id(p) for p in self.params}) < len(self.params):
             raise UserError("E0530", f"{name} got one parameter twice", fix="pass each parameter once")
         self.count = Tensor(np.int32(0))
-        self.state: State = {slot: [_zeros(p) for p in self.params] for slot in self.slots}
+        self.steps = Tensor(np.zeros(len(self.params), np.int32))
+        self.state: State = {}
+        self._add_state()
 
     def check(self, lr: float, **options: Any) -> None:
         """Raise E0531 for a value out of range; subclasses check their own options, then call this."""
         need(lr >= 0, f"lr is {lr}", "0 or more")
         need(options.get("weight_decay", 0) >= 0, f"weight_decay is {options.get('weight_decay')}", "0 or more")
+
+    def _add_state(self) -> None:
+        for slot in self.slots:
+            if slot not in self.state:
+                self.state[slot] = [self.start(slot, p, g) for g in self.groups for p in g.params]
+
+    def start(self, slot: str, param: Parameter, group: Group) -> Tensor:
+        """The state `slot` of a parameter before the first step: zeros; float32 for parameters of 16-bit floats."""
+        return Tensor(np.zeros(param.shape, (dtypes.float32 if param.dtype.bits == 16 else param.dtype).np))
 
     # ------------------------------------------------------------------------------------------------ a step
     def step(self, grads: Sequence[Any]) -> None:
@@ -99,15 +113,30 @@ class Optimizer:
         if trace is not None:
             trace.touched[id(self)] = self
         self.count.assign(self.count + 1)
+        live = [g is not None and p.requires_grad for g, p in zip(grads, self.params, strict=True)]
+        counts = self._count(np.array(live, np.int32)) if self.counted else []
         index = 0
         for group in self.groups:
             for p in group.params:
-                if grads[index] is not None and p.requires_grad:
-                    self.update(p, grads[index], {k: v[index] for k, v in self.state.items()}, group)
+                if live[index]:
+                    state = {k: v[index] for k, v in self.state.items()}
+                    if self.counted:
+                        state["step"] = counts[index]
+                    self.update(p, grads[index], state, group)
                 index += 1
 
+    def _count(self, live: Any) -> list[Any]:
+        """Add a step to those that are live; the count of each parameter, 0-d. Equal ones are one tensor if eager."""
+        if tracing.current() is not None:
+            self.steps.assign(self.steps + live)
+            return [self.steps[i] for i in range(len(live))]
+        numbers = self.steps.numpy() + live
+        self.steps._set(Tensor(numbers))
+        made = {n: Tensor(np.int32(n)) for n in set(numbers.tolist())}
+        return [made[n] for n in numbers.tolist()]
+
     def update(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
-        """Change one parameter and its state."""
+        """Change one parameter and its state. state["step"] (if `counted`): how often it was changed, this time too."""
         raise UserError("E0534", f"{type(self).__name__} defines no update", fix="use SGD, Adam or AdamW")
 
     # ------------------------------------------------------------------------------------------------ settings
@@ -129,6 +158,7 @@ class Optimizer:
                 raise UserError("E0531", why, fix=f"use {', '.join(group.options)}")
             self.check(lr=group.lr, **{**group.options, **options})
             group.options.update(options)
+        self._add_state()
         clock.tick()
 
     def settings(self) -> tuple[Any, ...]:
@@ -143,6 +173,7 @@ class Optimizer:
     # ------------------------------------------------------------------------------------------------ state
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         yield "count", self.count
+        yield "steps", self.steps
         for i, group in enumerate(self.groups):
             yield f"lr.{i}", group.rate
         for slot, tensors in self.state.items():
@@ -166,7 +197,7 @@ class Optimizer:
         for name, tensor in own.items():
             tensor._set(new[name])
         for group in self.groups:
-            group._lr = None
+            group._lr = group.base = None
 
     def __repr__(self) -> str:
         groups = [f"{len(g.params)} parameters, lr={g.lr:g}, {g.options}" for g in self.groups]
@@ -177,9 +208,3 @@ def need(holds: bool, found: str, wanted: str) -> None:
     """E0531 unless the option's value is in range."""
     if not holds:
         raise UserError("E0531", found, fix=f"give {wanted}")
-
-
-def _zeros(param: Parameter) -> Tensor:
-    """State for a parameter; that of 16-bit floats is kept in float32, or small changes would be lost."""
-    dtype = dtypes.float32 if param.dtype.bits == 16 else param.dtype
-    return Tensor(np.zeros(param.shape, dtype.np))

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from treadle.frontend.lift import cast
 from treadle.frontend.tensor import Tensor
 from treadle.nn.cell import Parameter
+from treadle.ops.compare import equal, select
+from treadle.ops.elementwise import maximum
+from treadle.ops.functions import sqrt
 from treadle.ops.optim import adam_update, sgd_update
+from treadle.optim._arith import correction, lerp, wide, write
 from treadle.optim.optimizer import Group, Optimizer, need
 
 Params = Iterable[Parameter] | Iterable[dict[str, Any]]
@@ -16,19 +21,32 @@ Params = Iterable[Parameter] | Iterable[dict[str, Any]]
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum: v = momentum * v + g; p -= lr * v (nesterov: lr * (g + momentum * v)).
 
+    dampening: from the second step on v = momentum * v + (1 - dampening) * g.
     weight_decay * p is added to g first. Source: Sutskever et al. 2013, in the form of torch.optim.SGD.
     """
 
     def __init__(
-        self, params: Params, lr: float = 1e-3, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        dampening: float = 0.0,
     ) -> None:
-        super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov, "dampening": dampening}
+        super().__init__(params, lr, **options)
 
     def check(self, lr: float, **options: Any) -> None:
         momentum = options["momentum"]
         need(0 <= momentum < 1, f"momentum is {momentum}", "a number from 0 up to, not including, 1")
         need(momentum > 0 or not options["nesterov"], "nesterov without momentum", "momentum above 0")
+        need(not (options["nesterov"] and options["dampening"]), "nesterov with dampening", "a dampening of 0")
         super().check(lr, **options)
+
+    @property
+    def counted(self) -> bool:  # type: ignore[override]
+        return any(g.options["dampening"] for g in self.groups)
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -36,6 +54,9 @@ class SGD(Optimizer):
 
     def update(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
         options = group.options
+        if options["momentum"] and options["dampening"]:
+            self._dampened(param, grad, state, group)
+            return
         buffer = state.get("momentum", grad)  # without momentum the buffer is not looked at
         new, kept = sgd_update(
             param,
@@ -50,16 +71,24 @@ class SGD(Optimizer):
         if options["momentum"]:
             buffer._set(kept)
 
+    def _dampened(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
+        p, g = wide(param, grad)
+        share = select(equal(state["step"], 1), 1.0, 1.0 - float(group.options["dampening"]))
+        g = g + p * group.options["weight_decay"]
+        speed = state["momentum"] * group.options["momentum"] + g * cast(share, g.dtype)
+        write(param, p - group.rate * speed)
+        state["momentum"]._set(speed)
+
 
 class Adam(Optimizer):
     """Adam: steps of the running mean of g over the root of that of g * g, both corrected for their start at 0.
 
     betas: how much of the two means is kept at each step. weight_decay * p is added to g first; `AdamW` instead takes
-    lr * weight_decay * p off the parameter. All parameters share the count of steps.
-    Source: Kingma & Ba 2015, arXiv:1412.6980.
+    lr * weight_decay * p off the parameter. Each parameter has its own count of steps. amsgrad: the root is that of the
+    largest v so far (Reddi et al. 2018, arXiv:1904.09237). Source: Kingma & Ba 2015, arXiv:1412.6980.
     """
 
-    slots = ("m", "v")
+    counted = True
     decoupled = False
 
     def __init__(
@@ -69,8 +98,13 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+
+    @property
+    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("m", "v", "top") if any(g.options["amsgrad"] for g in self.groups) else ("m", "v")
 
     def check(self, lr: float, **options: Any) -> None:
         betas = options["betas"]
@@ -81,12 +115,15 @@ class Adam(Optimizer):
 
     def update(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
         options = group.options
+        if options["amsgrad"]:
+            self._amsgrad(param, grad, state, group)
+            return
         new, m, v = adam_update(
             param,
             grad,
             state["m"],
             state["v"],
-            self.count,
+            state["step"],
             group.rate,
             beta1=float(options["betas"][0]),
             beta2=float(options["betas"][1]),
@@ -97,6 +134,21 @@ class Adam(Optimizer):
         param._set(new)
         state["m"]._set(m)
         state["v"]._set(v)
+
+    def _amsgrad(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
+        (beta1, beta2), decay, rate = group.options["betas"], group.options["weight_decay"], group.rate
+        p, g = wide(param, grad)
+        if self.decoupled:
+            p = p * (1 - rate * decay)
+        else:
+            g = g + p * decay
+        step = cast(state["step"], g.dtype)
+        m, v = lerp(state["m"], g, 1 - beta1), state["v"] * beta2 + g * g * (1 - beta2)
+        top = maximum(state["top"], v)
+        root = sqrt(top) / sqrt(correction(step, beta2)) + group.options["eps"]
+        write(param, p - rate / correction(step, beta1) * m / root)
+        for slot, value in (("m", m), ("v", v), ("top", top)):
+            state[slot]._set(value)
 
 
 class AdamW(Adam):
@@ -112,5 +164,6 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)

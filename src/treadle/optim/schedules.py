@@ -17,7 +17,9 @@ class Schedule:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer, self.t = optimizer, 0
-        self.bases = [g.lr for g in optimizer.groups]
+        for group in optimizer.groups:  # a schedule made after another one starts from the same rate
+            group.base = group.lr if group.base is None else group.base
+        self.bases = [float(g.base or 0) for g in optimizer.groups]
         self._set()
 
     def rate(self, t: int, base: float) -> float:
@@ -31,7 +33,9 @@ class Schedule:
 
     def _set(self) -> None:
         for group, base in zip(self.optimizer.groups, self.bases, strict=True):
+            first = group.base
             group.lr = self.rate(self.t, base)
+            group.base = first
 
     def state_dict(self) -> dict[str, Any]:
         """Where the schedule stands; plain numbers."""

@@ -54,6 +54,7 @@ PRIVATE: dict[str, tuple[str, ...]] = {
     "jax.extend.backend": ("get_backend", "get_compile_options"),
     "jax.extend.mlir.ir": ("Context", "Module", "Location"),
     "jaxlib.mlir.passmanager": ("PassManager.parse",),
+    "jaxlib.lapack": ("prepare_lapack_call",),
 }
 
 
@@ -388,6 +389,7 @@ def compile(module: Any, devices: Sequence[Any], options: Any, callbacks: Sequen
     """
     lib = _load()
     maker = devices[0].client
+    register_lapack(bytecode(module), devices[0].platform)
     try:
         if callbacks:
             where = lib.ext.DeviceList(tuple(devices))
@@ -395,6 +397,18 @@ def compile(module: Any, devices: Sequence[Any], options: Any, callbacks: Sequen
         return maker.compile_and_load(bytecode(module), list(devices), options)
     except (lib.error, lib.ir.MLIRError, ValueError) as error:
         raise explain(error, f"compiling for {devices[0].platform}", "E0407") from error
+
+
+def register_lapack(program: bytes, platform: str) -> None:
+    """Give jaxlib's custom calls their LAPACK (SciPy's) before a program that names one. Raises E0414 on a platform
+    other than the CPU, which has no such calls."""
+    if b"lapack_" not in program:
+        return
+    if platform != "cpu":
+        why = f"lu, qr, svd, eigh and eig, and what is made of them, call LAPACK, which {platform} does not have"
+        raise UserError("E0414", why, fix="run this part on the CPU: TREADLE_PLATFORM=cpu")
+    # importing jax has registered the targets
+    importlib.import_module("jaxlib.lapack").prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 def serialize(executable: Any) -> bytes:
@@ -406,6 +420,7 @@ def serialize(executable: Any) -> bytes:
 def deserialize(data: bytes, devices: Sequence[Any], options: Any) -> Any:
     """The loaded executable. This runs code from `data`: trust it first. Raises ValueError if it cannot be loaded."""
     lib = _load()
+    register_lapack(data, devices[0].platform)
     try:
         return devices[0].client.deserialize_executable(data, list(devices), options)
     except lib.error as error:

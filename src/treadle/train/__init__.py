@@ -4,10 +4,28 @@ from treadle.train import checkpoint
 from treadle.train.callbacks import Callback, EarlyStopping, LearningRateSchedule, ModelCheckpoint
 from treadle.train.checkpoint import Checkpoint, load, read, save
 from treadle.train.metrics import Accuracy, Mean, Metric, TopK
+from treadle.train.metrics_more import (
+    AUROC,
+    F1,
+    ConfusionMatrix,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    Perplexity,
+    Precision,
+    Recall,
+)
 from treadle.train.progress import ProgressBar
 from treadle.train.trainer import History, State, Trainer
 
 __all__ = [
+    "AUROC",
+    "F1",
+    "ConfusionMatrix",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Perplexity",
+    "Precision",
+    "Recall",
     "Accuracy",
     "Callback",
     "Checkpoint",

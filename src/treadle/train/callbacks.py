@@ -36,19 +36,27 @@ class Callback:
 
 
 class LearningRateSchedule(Callback):
-    """Calls `schedule.step()` after every step (or every epoch: each="epoch"). Raises E0563 for another word."""
+    """Calls `schedule.step()` after every step (or every epoch: each="epoch"). `Trainer.save` keeps its state.
 
-    def __init__(self, schedule: Schedule, each: str = "step") -> None:
+    monitor: after every epoch `schedule.step(logs[monitor])`, as ReduceLROnPlateau wants. Raises E0563 for another word
+    or a number that the logs lack.
+    """
+
+    def __init__(self, schedule: Schedule, each: str = "step", monitor: str | None = None) -> None:
         if each not in ("step", "epoch"):
             raise UserError("E0563", f"each is {each!r}", fix="use 'step' or 'epoch'")
-        self.schedule, self.each = schedule, each
+        self.schedule, self.each, self.monitor = schedule, each if monitor is None else "epoch", monitor
 
     def on_step_end(self, trainer: Trainer, loss: float) -> None:
         if self.each == "step":
             self.schedule.step()
 
     def on_epoch_end(self, trainer: Trainer, logs: dict[str, float]) -> None:
-        if self.each == "epoch":
+        if self.monitor is not None:
+            if self.monitor not in logs:
+                raise UserError("E0563", f"the logs have no {self.monitor!r}", fix="use one of " + ", ".join(logs))
+            self.schedule.step(logs[self.monitor])  # type: ignore[call-arg]
+        elif self.each == "epoch":
             self.schedule.step()
 
 

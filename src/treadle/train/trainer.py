@@ -23,8 +23,9 @@ from treadle.data.loader import DataLoader
 from treadle.frontend.tensor import Tensor
 from treadle.nn.cell import Cell
 from treadle.optim.optimizer import Optimizer
+from treadle.optim.schedules import Schedule
 from treadle.train import checkpoint
-from treadle.train.callbacks import Callback
+from treadle.train.callbacks import Callback, LearningRateSchedule
 from treadle.train.metrics import Mean
 from treadle.train.progress import ProgressBar
 
@@ -229,18 +230,26 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------ checkpoints
     def save(self, path: str | Path, extra: dict[str, Any] | None = None) -> Path:
-        """Write net, optimiser, step and the state of the training data's loader to the folder `path`."""
+        """Write net, optimiser, step, schedules and the state of the training data's loader to the folder `path`."""
         loader = self._data.state_dict() if hasattr(self._data, "state_dict") else None
-        more = {"user": extra or {}, "loader": loader}
+        more = {"user": extra or {}, "loader": loader, "schedules": [s.state_dict() for s in self._schedules()]}
         return checkpoint.save(path, self.net, self.optimizer, more, self.state.step)
+
+    def _schedules(self) -> list[Schedule]:
+        return [c.schedule for c in self.callbacks if isinstance(c, LearningRateSchedule)]
 
     def restore(self, path: str | Path, train_data: Any = None) -> dict[str, Any]:
         """Take net, optimiser and step from the folder `path`, and the loader's place if `train_data` is given.
 
-        Returns what `save` was given as extra. Raises as `checkpoint.load`.
+        The schedules of the callbacks go on too, if they are as many as were saved. Returns what `save` was given as
+        extra. Raises as `checkpoint.load`.
         """
         loaded = checkpoint.load(path, self.net, self.optimizer)
         self.state.step = loaded.step
+        states, schedules = loaded.extra.get("schedules", []), self._schedules()
+        if len(states) == len(schedules):
+            for schedule, state in zip(schedules, states, strict=True):
+                schedule.load_state_dict(state)
         if train_data is not None and loaded.extra.get("loader") is not None:
             train_data.load_state_dict(loaded.extra["loader"])
         user: dict[str, Any] = loaded.extra.get("user", {})

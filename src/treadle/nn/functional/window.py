@@ -14,7 +14,6 @@ from treadle.frontend.tensor import Tensor
 from treadle.ops.convolution import conv
 from treadle.ops.pool import max_pool
 from treadle.ops.pool_average import avg_pool
-from treadle.ops.reduce import reduce_mean
 from treadle.ops.shape import reshape
 
 Sizes = int | tuple[int, ...]
@@ -148,20 +147,3 @@ def avg_pool2d(
 ) -> Tensor:
     """The mean of each window of the last two axes; padding counts as zeros unless count_include_pad is False."""
     return _avg_pool(2, x, kernel_size, stride, padding, count_include_pad)
-
-
-def adaptive_avg_pool2d(x: Any, output_size: Sizes) -> Tensor:
-    """The mean of windows of equal size, so many that the result is [..., *output_size].
-
-    Raises E0543 where the output size does not divide the input's.
-    """
-    x = lift(x)
-    out = per_axis(output_size, 2, "output_size")
-    size = x.shape[-2:]
-    if out == (1, 1):
-        mean = reduce_mean(x, axes=(x.ndim - 2, x.ndim - 1))
-        whole: Tensor = reshape(mean, shape=(*x.shape[:-2], 1, 1))
-        return whole
-    if any(o < 1 or n % o for n, o in zip(size, out, strict=True)):
-        raise UserError("E0543", f"adaptive pooling of {list(size)} to {list(out)}", fix="use sizes that divide")
-    return avg_pool2d(x, tuple([n // o for n, o in zip(size, out, strict=True)]))
