@@ -329,3 +329,25 @@ def test_numbers_that_do_not_fit_are_refused_alike():
     for run in (lambda x: ops.mul(x, 300), td.jit(lambda x: ops.mul(x, 300))):
         with pytest.raises(UserError, match="E0115"):
             run(x)
+
+
+def test_methods_that_cannot_be_compiled_say_why():
+    class Slots:
+        __slots__ = ()
+
+        @td.jit
+        def run(self, x):
+            return x
+
+    class Unhashable:
+        __hash__ = None
+
+        @td.jit
+        def run(self, x):
+            return x
+
+    for kind in (Slots, Unhashable):
+        with pytest.raises(UserError, match="E0214"):
+            kind().run(np.float32(1))
+    with pytest.raises(UserError, match=r"E0213.*classmethod"):
+        td.jit(classmethod(lambda cls, x: x))

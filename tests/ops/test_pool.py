@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.ops.support import execute
 
+import treadle as td
 from treadle import ops
 from treadle.ir import build, interp
 from treadle.ir.node import Module
@@ -57,3 +58,11 @@ def test_the_mean_leaves_padding_out_or_counts_it():
     counted = both(lambda x: ops.avg_pool(x, count_include_pad=True, **attrs), x)
     assert counted.tolist() == [[[2, 5, 3]]]
     assert both(lambda x: ops.avg_pool(x, count_include_pad=False, **attrs), x).tolist() == [[[4, 5, 6]]]
+
+
+def test_nan_survives_a_window_over_the_whole_plane():
+    """XLA turns such a window into a reduction, whose library for CPUs loses NaN when it knows it as a maximum."""
+    x = np.random.default_rng(0).normal(size=(2, 2, 64, 64)).astype(np.float32)
+    x[0, 1, 40, 7] = x[1, 0, 0, 0] = np.nan
+    found = td.nn.functional.max_pool2d(td.tensor(x), 64).numpy()
+    np.testing.assert_array_equal(found[..., 0, 0], x.max(axis=(2, 3)))

@@ -39,9 +39,15 @@ from treadle.runtime import pjrt
 
 
 def jit(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
-    """Compile a function of tensors (or a cell). Use as `@jit`, `@jit(name=...)` or `jit(function)`."""
+    """Compile a function of tensors (or a cell). Use as `@jit`, `@jit(name=...)` or `jit(function)`.
+
+    Raises E0213 for what cannot be called.
+    """
     if function is None:
         return lambda f: jit(f, name=name)
+    if not callable(function):
+        fix = "put @classmethod or @staticmethod above @td.jit" if hasattr(function, "__func__") else "pass a function"
+        raise UserError("E0213", f"a {type(function).__name__} cannot be compiled: it is not callable", fix=fix)
     return Jitted(function, name)
 
 
@@ -73,12 +79,17 @@ class Jitted:
         return program([leaf for leaf in leaves if is_dynamic(leaf)])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A jitted method: one program cache per instance."""
+        """A jitted method: one program cache per instance. Raises E0214 for instances that no cache can be kept for."""
         if instance is None:
             return self
-        if instance not in self._bound:
-            self._bound[instance] = Jitted(types.MethodType(self.function, instance), self.name)
-        return self._bound[instance]
+        try:
+            if instance not in self._bound:
+                self._bound[instance] = Jitted(types.MethodType(self.function, instance), self.name)
+            return self._bound[instance]
+        except TypeError:
+            why = f"a {type(instance).__name__} cannot be hashed or weakly referenced, so its method cannot be compiled"
+            fix = "give the class a __hash__ and a __weakref__ slot, or jit a function that takes it apart"
+            raise UserError("E0214", why, fix=fix) from None
 
     def _find(self, key: Key) -> Program | None:
         for program in self._programs.get(key, ()):

@@ -46,7 +46,7 @@ from treadle.ops.casting import cast
 from treadle.ops.compare import equal, greater_equal, logical_and, logical_not, select
 from treadle.ops.creation import constant, full
 from treadle.ops.elementwise import maximum
-from treadle.ops.reduce import broadcast_to
+from treadle.ops.reduce import broadcast_to, extreme_region
 
 
 @op(batch="leading")
@@ -234,7 +234,7 @@ def _(b: Any, x: Any, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
         return b.inline(expansion(max_pool, b.types, attrs), x)
     (t,) = b.types
     init = b.splat(_lowest(t.dtype), t.with_shape(()))
-    region = binary(b, "maximum", t.dtype)
+    region = extreme_region(b, t.dtype, "GT") if t.dtype.is_float else binary(b, "maximum", t.dtype)
     return b.op("reduce_window", x, init, regions=(region,), **window_attributes(t.rank, **attrs))
 
 

@@ -222,19 +222,27 @@ def _most(dtype: DType) -> Any:
     return float("inf") if dtype.is_float else int(np.iinfo(dtype.np).max)
 
 
-def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: str, init: Any) -> Any:
-    """Floats are compared one by one: XLA's library for CPUs (jaxlib 0.10.2) loses NaN in a reduction by maximum."""
-    type = b.types[0]
-    if not type.dtype.is_float:
-        return b.reduce(kind, x, type, axes, init=init)
-    scalar, flag = type.with_shape(()), TensorType(bool_, ())
+def extreme_region(b: Any, dtype: DType, direction: str) -> Any:
+    """The body of a reduction of floats by maximum ("GT") or minimum ("LT"), in which NaN wins.
+
+    It is written out since XLA's library for CPUs (jaxlib 0.10.2) loses NaN in reductions that it knows as a maximum.
+    """
+    scalar, flag = TensorType(dtype, ()), TensorType(bool_, ())
 
     def better(b: Any, p: Any, q: Any) -> Any:
         wins = b.op("compare", p, q, types=flag, comparison_direction=f"#stablehlo<comparison_direction {direction}>")
         is_nan = b.op("compare", p, p, types=flag, comparison_direction="#stablehlo<comparison_direction NE>")
         return b.op("select", b.op("or", wins, is_nan, types=flag), p, q, types=scalar)
 
-    return b.op("reduce", x, b.splat(init, scalar), regions=(b.region((scalar, scalar), better),), dimensions=axes)
+    return b.region((scalar, scalar), better)
+
+
+def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: str, init: Any) -> Any:
+    type = b.types[0]
+    if not type.dtype.is_float:
+        return b.reduce(kind, x, type, axes, init=init)
+    region = extreme_region(b, type.dtype, direction)
+    return b.op("reduce", x, b.splat(init, type.with_shape(())), regions=(region,), dimensions=axes)
 
 
 @op(
