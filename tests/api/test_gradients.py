@@ -199,3 +199,15 @@ def test_numbers_returned_by_branches_and_bodies_are_results(wrap):
     for flag, value in ((True, 1.0), (False, 2.0)):
         chosen, ys = wrap(run)(Tensor(flag))
         assert (chosen.item(), ys.tolist()) == (value, [3.0, 3.0])
+
+
+@BOTH
+def test_one_tensor_in_two_places_has_a_gradient_for_each(wrap):
+    x = Tensor(np.float32(3))
+    f = lambda x, y: ops.mul(ops.mul(x, x), y)
+    assert [g.item() for g in wrap(td.grad(f, (0, 1)))(x, x)] == [18, 9]
+    assert [g.item() for g in wrap(td.grad_all(f))(x, x)] == [18, 9]
+    assert [g.item() for g in td.vjp(f, x, x)[1](1.0)] == [18, 9]
+    assert wrap(lambda x: td.jvp(f, (x, x), (1.0, 0.0))[1])(x).item() == 18
+    pair = Tensor(np.arange(4, dtype=np.float32).reshape(2, 2))
+    assert wrap(lambda p: td.vmap(lambda a, b: a @ b, in_axes=(0, None))(p, p))(pair).tolist() == [[2, 3], [6, 11]]

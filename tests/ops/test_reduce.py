@@ -81,6 +81,8 @@ def test_logsumexp_of_extreme_numbers():
         np.testing.assert_allclose(found, wanted, rtol=1e-14)
     found = gradient(lambda x: ops.logsumexp(x, axes=(1,)), x[:3], np.ones(3))
     np.testing.assert_allclose(found, [[0.5, 0.5], [1 / (1 + np.exp(-1)), 1 / (1 + np.e)], [0.0, 0.0]])
+    undefined = gradient(lambda x: ops.logsumexp(x, axes=(1,)), x[3:4], np.ones(1))
+    np.testing.assert_array_equal(undefined, [[np.nan, 0.0]])
 
 
 def test_narrow_floats_are_summed_in_float32():

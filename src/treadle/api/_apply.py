@@ -17,9 +17,11 @@ from treadle.ir.node import Fn
 from treadle.ir.op import Op
 
 
-def trace(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Traced:
-    """Trace a Python function on these arguments."""
-    return tracing.trace(function, args, dict(kwargs or {}), make_tensor)
+def trace(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *, twins: bool = False
+) -> Traced:
+    """Trace a Python function on these arguments (twins: see `tracing.trace`)."""
+    return tracing.trace(function, args, dict(kwargs or {}), make_tensor, twins=twins)
 
 
 def dynamic_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> list[Any]:

@@ -120,7 +120,7 @@ class Program:
 
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.function = function
-        traced = _apply.trace(function, args, kwargs)
+        traced = _apply.trace(function, args, kwargs, twins=True)
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
         held = [(weakref.ref(obj), obj.containers()) for obj in traced.touched]
         self.containers = [(ref, inside) for ref, inside in held if inside]

@@ -135,17 +135,22 @@ def trace(
     kwargs: dict[str, Any],
     make_tensor: Callable[[Value, Trace, type | None], Any],
     name: str = "",
+    twins: bool = False,
 ) -> Traced:
-    """Trace `function(*args, **kwargs)`; see `is_dynamic` for which leaves become parameters."""
+    """Trace `function(*args, **kwargs)`; see `is_dynamic` for which leaves become parameters.
+
+    twins: one tensor passed twice is one tensor inside too, as in a plain call. (Not where each place has a meaning of
+    its own: a gradient, a tangent, an axis.)
+    """
     leaves, shape = tree.flatten((args, kwargs))
     with Trace(name or getattr(function, "__name__", type(function).__name__)) as t:
         dynamic: list[Any] = []
         symbols: list[Any] = []
-        twins: dict[int, Any] = {}  # one tensor passed twice is one tensor inside, too
+        first: dict[int, Any] = {}
         for leaf in leaves:
             if is_dynamic(leaf):
                 symbol = make_tensor(t.builder.param(leaf_type(leaf)), t, weak_type(leaf))
-                symbols.append(twins.setdefault(id(leaf), symbol) if is_tensor(leaf) else symbol)
+                symbols.append(first.setdefault(id(leaf), symbol) if twins and is_tensor(leaf) else symbol)
                 dynamic.append(symbol)
             else:
                 symbols.append(leaf)

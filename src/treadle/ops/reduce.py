@@ -19,7 +19,7 @@ from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axes, normal_axis, same_float, same_inexact, same_number, same_real
 from treadle.ops.casting import cast
-from treadle.ops.compare import equal, is_inf, select
+from treadle.ops.compare import equal, is_inf, less, logical_and, select
 from treadle.ops.functions import exp, log
 from treadle.ops.shape import LETTERS, concatenate, pad, reshape, slice_, transpose, zeros_like
 
@@ -459,9 +459,11 @@ def _(x: Value, *, axes: tuple[int, ...]) -> Value:
 
 @logsumexp.grad
 def _(x: Value, out: Value, d: Value, *, axes: tuple[int, ...]) -> tuple[Value]:
-    """d * softmax(x); NaN where an infinity makes the share undefined."""
+    """d * softmax(x): 0 where all are -inf; NaN at +inf, where the share is undefined."""
     y = wide(x)
-    share = exp(y - widen(wide(out), y, axes))
+    top = wide(out)
+    lowest = logical_and(is_inf(top), less(top, zeros_like(top)))
+    share = exp(y - widen(select(lowest, zeros_like(top), top), y, axes))
     return (_narrow(widen(wide(d), y, axes) * share, x),)
 
 
