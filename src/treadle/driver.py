@@ -106,7 +106,7 @@ def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any
             values.append(np.asarray(a))
         else:
             values.append(_scalar(a, strong))
-    kinds = tuple([(type(v), v) if is_scalar(v) else (v.dtype, v.shape) for v in values])
+    kinds = tuple([attr_key(v) if is_scalar(v) else (v.dtype, v.shape) for v in values])
     return values, (op.name, kinds, tuple([(k, attr_key(v)) for k, v in sorted(attrs.items())]))
 
 

@@ -144,3 +144,29 @@ def test_default_arguments_and_small_arrays():
 
 def test_classes_and_callable_objects(monkeypatch):
     check(lambda x: ops.mul(x, SCALER.factor), lambda: monkeypatch.setattr(Scaler, "factor", 4.0), 2, 4)
+
+
+def test_minus_zero_is_not_zero():
+    zero = 0.0
+
+    def change():
+        nonlocal zero
+        zero = -0.0
+
+    f = td.jit(lambda x: ops.mul(x, zero))
+    assert not np.signbit(f(np.float32(1)).numpy())
+    change()
+    assert np.signbit(f(np.float32(1)).numpy())
+    count = td.tensor(np.int32(1))
+    assert not np.signbit(ops.mul(count, 0.0).numpy())
+    assert np.signbit(ops.mul(count, -0.0).numpy())
+
+
+def test_a_bound_method_of_an_object_with_slots():
+    class Slots:
+        __slots__ = ()
+
+        def run(self, x):
+            return ops.mul(x, 2.0)
+
+    assert td.jit(Slots().run)(np.float32(1)).item() == 2

@@ -128,13 +128,14 @@ class Program:
         self.clock = clock.now
         # Whoever owns this program may be among the objects that the trace touched: hold those weakly only.
         self.traced = dataclasses.replace(traced, touched=())
-        captured, changed_ids = list(traced.captured), {id(t) for t in traced.changed}
-        self.fixed = [t for t in captured if id(t) not in changed_ids]
-        self.updated = [t for t in traced.changed if any(t is c for c in captured)] if changed_ids else []
+        self._changed_ids = frozenset(map(id, traced.changed))
+        self._state_ids = frozenset(map(id, traced.captured))
+        self.fixed = [t for t in traced.captured if id(t) not in self._changed_ids]
+        self._places = [i for i, t in enumerate(traced.changed) if id(t) in self._state_ids]
+        self.updated = [traced.changed[i] for i in self._places]
         self.module = Module.of(_ordered(traced, [*self.fixed, *self.updated]), traced.fns)
         self.optimised = driver.optimise(self.module)
         self._first_change = traced.num_outputs + len(traced.changed_args)
-        self._places = [next(i for i, c in enumerate(traced.changed) if c is t) for t in self.updated]
         base = traced.num_args + len(self.fixed)
         donate = {base + i: self._first_change + p for i, p in enumerate(self._places)}
         names = [f"argument {i}" for i in range(traced.num_args)]
@@ -142,8 +143,6 @@ class Program:
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known_fixed: list[Any] = []
         self._known_updated: list[Any] = []
-        self._changed_ids = frozenset(changed_ids)
-        self._state_ids = frozenset(map(id, captured))
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""

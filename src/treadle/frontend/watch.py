@@ -21,6 +21,7 @@ import numpy as np
 
 from treadle.base.where import is_hidden
 from treadle.frontend.trace import is_tensor
+from treadle.ir.node import attr_key
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _MOST_ENTRIES = 256
@@ -69,8 +70,8 @@ def _visit(function: Any, found: list[Watched], seen: set[int]) -> None:
     seen.add(id(code))
     names = frozenset(name for part in _codes(code) for name in part.co_names)
     if owner is not None:
-        ref = weakref.ref(owner)
-        _add("self", ref, names, found, seen)
+        weak = hasattr(type(owner), "__weakref__") or isinstance(owner, type)
+        _add("self", weakref.ref(owner) if weak else lambda: owner, names, found, seen)
     if defaults := _defaults(function):
         snapshot = _snapshot(defaults, names)
         if snapshot is not _MISSING:
@@ -126,7 +127,7 @@ class _SameAll:
 def _snapshot(value: Any, names: frozenset[str], depth: int = 0) -> Any:
     """A comparable copy of plain values and identities, `_MISSING` for what is neither."""
     if isinstance(value, _SCALARS):
-        return (type(value), value if value == value else "nan")
+        return attr_key(value)
     if is_tensor(value) or hasattr(type(value), "settings"):
         return _Same(weakref.ref(value))
     if isinstance(value, np.ndarray):

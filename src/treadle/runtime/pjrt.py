@@ -389,12 +389,13 @@ def compile(module: Any, devices: Sequence[Any], options: Any, callbacks: Sequen
     """
     lib = _load()
     maker = devices[0].client
-    register_lapack(bytecode(module), devices[0].platform)
+    program = bytecode(module)
+    register_lapack(program, devices[0].platform)
     try:
         if callbacks:
             where = lib.ext.DeviceList(tuple(devices))
             return maker.compile_and_load(module, where, options, host_callbacks=list(callbacks))
-        return maker.compile_and_load(bytecode(module), list(devices), options)
+        return maker.compile_and_load(program, list(devices), options)
     except (lib.error, lib.ir.MLIRError, ValueError) as error:
         raise explain(error, f"compiling for {devices[0].platform}", "E0407") from error
 
