@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0+cpu
 PY = .venv/bin/python
 PIP = pip install -q --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lint test test-all faults bench bench-peers gpu-check docs clean
+.PHONY: help venv demo lint test test-all faults differential bench bench-peers gpu-check docs clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test: lint ## linters, types and all tests but the slow ones
 test-all: lint ## linters, types and every test that this machine can run
 	$(PY) -m pytest -q
 
+differential: venv ## 2,300 random calls beside PyTorch and JAX, into docs/differential.md (make bench-peers first)
+	PYTHONPATH=. $(PY) -m tests.differential.run
+
 faults: venv ## plant mistakes in rules and transforms: the tests must notice each
 	PYTHONPATH=. $(PY) -m tests.faults.run
 
@@ -56,6 +59,7 @@ docs: venv ## write the generated pages of docs/ again
 	$(PY) -m treadle.base.flags > docs/flags.md
 	$(PY) -m treadle.ops._document > docs/ops.md
 	$(PY) bench/page.py > docs/bench.md
+	PYTHONPATH=. $(PY) -m tests.mistakes.page > docs/mistakes.md
 
 clean: ## remove environments, caches and what runs have written
 	rm -rf .venv .venv-peers build dist runs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -54,7 +54,28 @@ def page() -> str:
         f"`import treadle` takes {start['treadle_s']:.3f} s after NumPy's {start['numpy_s']:.3f} s "
         "(goal: 0.15 s together).",
     ]
+    if (RESULTS / "eager_ops.json").exists():
+        lines += _eager(read("eager_ops"))
     return "\n".join(lines) + "\n"
+
+
+def _eager(result: dict[str, Any]) -> list[str]:
+    """One row for each op: ratio to PyTorch (to NumPy) at each size."""
+    sizes = sorted({int(n) for rows in result["cases"].values() for n in rows} - {8})
+    out = ["", "## Eager calls, float32: ratio to PyTorch (to NumPy), by number of elements", ""]
+    out += ["| op | " + " | ".join(f"{n:,}" for n in sizes) + " | goal |", "|---|" + "---|" * (len(sizes) + 1)]
+    for case, rows in result["cases"].items():
+        goal = result["goals"].get(case, "")
+        if "8" in rows:
+            out.append(f"| {case}, batch of 8 | {_pair(rows['8'])} |" + " |" * len(sizes))
+        else:
+            out.append(f"| {case} | " + " | ".join(_pair(rows[str(n)]) for n in sizes) + f" | {goal} |")
+    return out
+
+
+def _pair(row: dict[str, Any]) -> str:
+    ratio = row["ratio"]
+    return f"{ratio['torch']:.2f}" + (f" ({ratio['numpy']:.2f})" if "numpy" in ratio else "")
 
 
 def _step(model: dict[str, Any], peer: str) -> str:

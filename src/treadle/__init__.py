@@ -10,20 +10,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle import data, ir, nn, ops, optim, train
+    from treadle import array, data, ir, nn, ops, optim, train
     from treadle.api import *
     from treadle.base.dtypes import *
     from treadle.base.errors import InternalError, UserError
-    from treadle.frontend import fft, linalg, tree
+    from treadle.frontend import fft, linalg, random, sparse, tree
+    from treadle.frontend.counting import *
     from treadle.frontend.create import *
     from treadle.frontend.functions import *
+    from treadle.frontend.interop import *
+    from treadle.frontend.scatter import *
+    from treadle.frontend.segments import *
     from treadle.frontend.tensor import Tensor
     from treadle.nn.cell import Cell, Parameter
 
 __version__ = "0.1.0"
 
-_PACKAGES = ("api", "data", "ir", "nn", "ops", "optim", "train")
-_SPACES = {"fft": "treadle.frontend.fft", "linalg": "treadle.frontend.linalg"}
+_PACKAGES = ("api", "array", "data", "ir", "nn", "ops", "optim", "train")
+_SPACES = {
+    "fft": "treadle.frontend.fft",
+    "linalg": "treadle.frontend.linalg",
+    "random": "treadle.frontend.random",
+    "sparse": "treadle.frontend.sparse",
+}
 _SINGLE = {
     "Cell": "treadle.nn.cell",
     "InternalError": "treadle.base.errors",
@@ -33,7 +42,16 @@ _SINGLE = {
     "tree": "treadle.frontend",
 }
 # Whole modules whose `__all__` is public here; an earlier one wins.
-_MODULES = ("treadle.api", "treadle.base.dtypes", "treadle.frontend.create", "treadle.frontend.functions")
+_MODULES = (
+    "treadle.api",
+    "treadle.base.dtypes",
+    "treadle.frontend.create",
+    "treadle.frontend.functions",
+    "treadle.frontend.interop",
+    "treadle.frontend.scatter",
+    "treadle.frontend.segments",
+    "treadle.frontend.counting",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -51,7 +69,9 @@ def __getattr__(name: str) -> Any:
     else:
         home = next((m for m in map(_loaded, _MODULES) if name in m.__all__), None)
         if home is None:
-            raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+            hints = _loaded("treadle.base.elsewhere").TREADLE
+            error = _loaded("treadle.base.errors").no_attribute
+            raise error("treadle", name, lambda: __getattr__("__all__"), hints)
         found = getattr(home, name)
     globals()[name] = found
     return found

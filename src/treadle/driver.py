@@ -10,25 +10,30 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from treadle.base import dtypes, text, where
-from treadle.base.errors import show_only_users_frames
+from treadle.base.arguments import brief
+from treadle.base.errors import UserError, show_only_users_frames
 from treadle.base.flags import check_environment, flags
+from treadle.frontend import interop, quick
+from treadle.frontend import tape as taping
 from treadle.frontend import tensor as tensors
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
 from treadle.ir import build
 from treadle.ir.node import Attrs, Fn, Module, Value, attr_key
 from treadle.ir.op import Op
-from treadle.ir.types import TensorType, Types
+from treadle.ir.quiet import quiet
+from treadle.ir.types import Types, type_of
 from treadle.ir.walk import all_nodes
+from treadle.lower.builder import Called
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.ops._types import is_scalar
-from treadle.runtime import pjrt
+from treadle.runtime import dlpack, host, nans, pjrt
 from treadle.runtime.executable import Executable
 from treadle.transforms.pipeline import DEFAULT, Pipeline
 
@@ -45,7 +50,7 @@ def stablehlo(
 ) -> str:
     """The StableHLO text of a module."""
     with pjrt.mlir_context() as context:
-        return to_text(lower_module(module, context, donate=donate or {}, name=name), debug)
+        return to_text(lower_module(module, context, donate=donate or {}, name=name, **_platform()), debug)
 
 
 def compile_module(
@@ -54,11 +59,20 @@ def compile_module(
     """Lower and compile; donate maps parameters whose memory may be taken to the output that takes it (None: any)."""
     main = module.main
     with pjrt.mlir_context() as context:
-        lowered = lower_module(module, context, donate=donate or {}, name=_identifier(name))
+        hosts: list[Called] = []
+        lowered = lower_module(
+            module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, **_platform()
+        )
         if flags.debug >= 4:
             print(to_text(lowered), file=sys.stderr)
         made = Executable(
-            lowered, main.in_types, main.out_types, tuple(donate or ()), name=name, argument_names=tuple(names)
+            lowered,
+            main.in_types,
+            main.out_types,
+            tuple(donate or ()),
+            name=name,
+            argument_names=tuple(names),
+            hosts=hosts,
         )
     if flags.debug >= 1:
         kind = "loaded" if made.from_cache else "compiled"
@@ -68,84 +82,194 @@ def compile_module(
     return made
 
 
+def _platform() -> dict[str, Any]:
+    """What the lowering asks about the device: its platform, and whether programs may call LAPACK."""
+    platform = pjrt.default_device().platform
+    return {"platform": platform, "lapack": platform == "cpu"}
+
+
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() or c in "_." else "_" for c in name)
 
 
 # ------------------------------------------------------------------------------------------------------------ eager
-_programs: dict[Any, tuple[Executable, bool]] = {}
+class Plan:
+    """How eager mode runs a function of these types: in NumPy, or by a program that is compiled when first needed.
+
+    fns: the functions that its calls name. differentiable: the function that gradients are taken of, with the same
+    results (see `_with_residuals`).
+    """
+
+    def __init__(self, fn: Fn, name: str, single: bool, fns: Mapping[str, Fn] | None = None) -> None:
+        self.fn, self.name, self.single, self.fns = fn, name, single, fns or {}
+        self.host = host.program(fn)
+        self.differentiable = fn
+        self.literals = False  # whether some of the call's arguments are part of `fn`, not its parameters
+        self._executable: Executable | None = None
+        self._recorded: Plan | None = None
+
+    def compiled(self) -> Executable:
+        """The program."""
+        if self._executable is None:
+            with _lock:
+                if self._executable is None:
+                    module = Module.of(self.fn, self.fns)
+                    module = optimise(module) if self.fns or any(n.op.has_regions for n in self.fn.nodes) else module
+                    self._executable = compile_module(module, name=self.name)
+        return self._executable
+
+    def recorded(self) -> Plan:
+        """The plan that also gives what the gradient wants kept; itself where no op saves anything."""
+        if self._recorded is None:
+            self._recorded = _with_residuals(self) if any("saved" in n.op.rules for n in self.fn.nodes) else self
+        return self._recorded
+
+
+def _with_residuals(plan: Plan) -> Plan:
+    """The plan with the ops' residuals behind its results.
+
+    What is run computes results and residuals together. What is differentiated has the ops themselves and, beside
+    them, the same computation of the residuals, with which the one that reverse mode adds will be merged.
+    """
+
+    def run(*values: Value, beside: bool) -> list[Value]:
+        twin: dict[Value, Value] = dict(zip(plan.fn.params, values, strict=True))
+        residuals: list[Value] = []
+        for node in plan.fn.nodes:
+            inputs = tuple([twin[v] for v in node.inputs])
+            outputs: Any = None
+            if "saved" in node.op.rules:
+                outputs, kept = node.op.rules["saved"](*inputs, **node.attrs)
+                residuals += kept
+            if outputs is None or beside:
+                outputs = build.emit(node, inputs)
+            twin.update(zip(node.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
+        return [*[twin[o] for o in plan.fn.outputs], *residuals]
+
+    with where.at(where.UNKNOWN):
+        made = Plan(build.trace(partial(run, beside=False), plan.fn.in_types), plan.name, plan.single)
+        made.differentiable = build.trace(partial(run, beside=True), plan.fn.in_types)
+    return made
+
+
+_plans: dict[Any, Plan] = {}
 
 
 def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Run one op at once on tensors, arrays and Python numbers; the result is one tensor or a tuple of them."""
+    if op.rules.get("effect"):
+        return op.rules["ref"](*[_on_host(a._value) if isinstance(a, Tensor) else np.asarray(a) for a in args], **attrs)
     values, key = _operands(op, args, attrs)
-    found = _programs.get(key)
-    if found is None:
-        found = _op_program(op, values, attrs, key)
-    program, single = found
-    arrays = [_device(a, v) for a, v in zip(args, values, strict=True) if not is_scalar(v)]
-    outputs = _execute(program, arrays, op.name)
-    made = [Tensor._of(o) for o in outputs]
-    return made[0] if single else tuple(made)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _plans[key] = _op_plan(op, values, attrs)
+        plan.literals = any(map(is_scalar, values))
+    if plan.literals:
+        args, values = zip(*[(a, v) for a, v in zip(args, values, strict=True) if not is_scalar(v)], strict=True)
+    outputs = _run_plan(plan, args, values)
+    if flags.debug_nans:
+        nans.check(op, values, outputs)
+    return Tensor._of(outputs[0]) if plan.single else tuple([Tensor._of(o) for o in outputs])
+
+
+def _run_plan(plan: Plan, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The results of a plan on the arrays `values` of the arguments; they are written on the tape, if there is one."""
+    tape = taping.current()
+    if tape is not None:
+        plan = plan.recorded()
+    if plan.host is not None:
+        outputs = plan.host([_on_host(v) for v in values])
+    else:
+        outputs = _execute(plan.compiled(), [_device(a, v) for a, v in zip(args, values, strict=True)], plan.name)
+    return outputs if tape is None else tape.record(plan, values, outputs)
+
+
+def forget_eager_programs() -> None:
+    """Plan and compile the ops of eager mode again, as a flag that they depend on has changed."""
+    _plans.clear()
+    host.find_limit()
 
 
 def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any]:
-    """Arrays of the arguments, and the key of the program.
+    """Arrays of the arguments, and the key of the plan.
 
     A Python number takes the type it has beside the tensors and is an input, so that a new value runs the same
     program. One that changes the result's kind (a float beside integers), and a bool, stay literals of the program.
     """
-    strong = [dtypes.of(a.dtype) for a in args if isinstance(a, Tensor | np.ndarray | np.generic)]
     values: list[Any] = []
+    kinds: list[Any] = [op.name]
     for a in args:
         if isinstance(a, Tensor):
             if a._trace is not None:
                 tracing.refuse_escaped()
-            values.append(a._value)
+            value = a._value
         elif isinstance(a, np.ndarray | np.generic):
-            values.append(np.asarray(a))
+            value = np.asarray(a)
         else:
-            values.append(_scalar(a, strong))
-    kinds = tuple([attr_key(v) if is_scalar(v) else (v.dtype, v.shape) for v in values])
-    return values, (op.name, kinds, tuple([(k, attr_key(v)) for k, v in sorted(attrs.items())]))
+            strong = [dtypes.of(x.dtype) for x in args if isinstance(x, Tensor | np.ndarray | np.generic)]
+            value = _scalar(a, strong)
+        values.append(value)
+        kinds.append(attr_key(value) if is_scalar(value) else (value.dtype, value.shape))
+    for name in attrs:
+        value = attrs[name]
+        kind = type(value)
+        kinds.append((name, kind, value if kind in _SIMPLE else attr_key(value)))
+    return values, tuple(kinds)
+
+
+_SIMPLE = frozenset({int, bool, str, type(None), dtypes.DType})  # equal values of one type are the same
 
 
 def _scalar(number: Any, strong: Sequence[dtypes.DType]) -> Any:
     if not strong:
         return Tensor(number)._value
+    if not is_scalar(number):
+        raise UserError("E0102", f"an operand is {brief(number)}, not a tensor", fix="wrap it: td.tensor(...)")
     together = dtypes.promote(*strong)
     target = dtypes.promote_scalar(together, type(number))
     dtypes.check_fits(number, target)
-    return number if target.kind != together.kind or isinstance(number, bool) else _on_device(repr(number), target)
+    return number if target.kind != together.kind or isinstance(number, bool) else _number(repr(number), target)
 
 
 @lru_cache(maxsize=1024)
-def _on_device(number: str, dtype: dtypes.DType) -> Any:
-    """A number, given by its text (0.0 and -0.0 are equal, but not the same), as a 0-d array on the device."""
+def _number(number: str, dtype: dtypes.DType) -> Any:
+    """A number, given by its text (0.0 and -0.0 are equal, but not the same), as a 0-d array."""
     value = complex(number) if dtype.kind == "c" else int(number) if dtype.is_integer else float(number)
-    return pjrt.put(np.asarray(value, dtype.np))
+    array = np.asarray(value, dtype.np)
+    array.setflags(write=False)
+    return array
 
 
-def _op_program(op: Op, values: Sequence[Any], attrs: Attrs, key: Any) -> tuple[Executable, bool]:
-    """Compile the op for these types; errors point at the user's line, before anything runs."""
+@lru_cache(maxsize=1024)
+def _number_on_device(number: str, dtype: dtypes.DType) -> Any:
+    return pjrt.put(_number(number, dtype))
+
+
+def _op_plan(op: Op, values: Sequence[Any], attrs: Attrs) -> Plan:
+    """The op for these types; errors point at the user's line, before anything runs."""
     with build.Builder("main") as b:
-        operands = [v if is_scalar(v) else b.param(TensorType(dtypes.of(v.dtype), tuple(v.shape))) for v in values]
+        operands = [v if is_scalar(v) else b.param(type_of(v)) for v in values]
         result = build.apply(op, operands, attrs)
         fn = b.finish([result] if isinstance(result, Value) else result)
-    with _lock:
-        if key not in _programs:
-            program = compile_module(Module.of(fn), name=op.name)
-            _programs[key] = (program, isinstance(result, Value))
-    return _programs[key]
+    return Plan(fn, op.name, isinstance(result, Value))
+
+
+def _on_host(value: Any) -> Any:
+    return value if type(value) is np.ndarray else pjrt.to_numpy(value)
 
 
 def _device(arg: Any, value: Any) -> Any:
     """The value on the device; a tensor's array is moved there once and kept."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = pjrt.put(np.asarray(value))
-        if isinstance(arg, Tensor):
-            arg._value = value
-    return value
+    if not isinstance(value, np.ndarray):
+        return value
+    if is_scalar(arg):
+        return _number_on_device(repr(arg), dtypes.of(value.dtype))
+    moved = pjrt.put(value)
+    if isinstance(arg, Tensor):
+        arg._value = moved
+        if (tape := taping.current()) is not None:
+            tape.same(moved, value)
+    return moved
 
 
 def _execute(program: Executable, arrays: list[Any], name: str) -> list[Any]:
@@ -182,7 +306,7 @@ def run_fn(fn: Fn, fns: Mapping[str, Fn], args: Sequence[Tensor]) -> list[Tensor
 
 def _make(node: Any) -> Any:
     """A node without inputs, by its reference: nothing to compile."""
-    if "ref" in node.op.rules:
+    if "ref" in node.op.rules and len(node.outputs) == 1:
         return Tensor(np.asarray(node.op.rules["ref"](**node.attrs)), dtype=node.outputs[0].type.dtype)
     return run_op(node.op, [], dict(node.attrs))
 
@@ -190,15 +314,18 @@ def _make(node: Any) -> Any:
 def _run_region_node(node: Any, fns: Mapping[str, Fn], args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """A node with bodies is one program: its loops and branches run on the device."""
     key = ("region", node.op.name, tuple([v.type for v in node.inputs]), _region_key(node, fns))
-    if key not in _programs:
+    plan = _plans.get(key)
+    if plan is None:
         types: Types = tuple([v.type for v in node.inputs])
         with build.Builder("main", dict(fns)) as b:
             fn = b.finish(build.emit(node, tuple([b.param(t) for t in types])))
-        with _lock:
-            module = optimise(Module.of(fn, fns))
-            _programs[key] = (compile_module(module, name=node.op.name), False)
-    program, _ = _programs[key]
-    outputs = _execute(program, [_device(a, a._value) for a in args], node.op.name)
+        plan = _plans[key] = Plan(fn, node.op.name, False, fns)
+    arrays = [a._value for a in args]
+    outputs = _run_plan(plan, args, arrays)
+    if flags.debug_nans and nans.found(outputs):
+        one = Fn("main", node.inputs, (node,), node.outputs)
+        nans.locate(quiet(one, dict(fns)), fns, arrays)
+        nans.refuse_unlocated(node.op.name, outputs)
     return tuple([Tensor._of(o) for o in outputs])
 
 
@@ -213,7 +340,9 @@ def _region_key(node: Any, fns: Mapping[str, Fn]) -> str:
 def install() -> None:
     """Give tensors their executor; refuse misspelt switches (E0703); print errors of users without our frames."""
     tensors.hooks.run_op = run_op
+    quick.peek.append(lambda value: pjrt.to_numpy(value, copy=False))
     tensors.hooks.to_numpy = lambda value: value if isinstance(value, np.ndarray) else pjrt.to_numpy(value)
+    interop.runtime.dlpack = dlpack
     show_only_users_frames()
     check_environment()
 

@@ -94,6 +94,14 @@ def test_stop_gradient_checkpoint_and_custom(wrap):
     assert wrap(td.grad(td.grad(clipped)))(3.0).item() == 0
 
 
+def test_custom_gradient_of_the_argument_itself():
+    reverse = td.custom_gradient(lambda x: (x, lambda d: -d))
+    twice = td.custom_gradient(lambda x: ((x, x), lambda a, b: a + 10 * b))
+    assert td.grad(lambda x: reverse(x) * 3 + x * 5)(1.0).item() == 2
+    assert td.grad(lambda x: reverse(x * 2) * 3 + x)(1.0).item() == -5
+    assert td.grad(lambda x: twice(x)[0] * 3 + twice(x)[1])(1.0).item() == 13
+
+
 def test_checkpoint_saves_only_inputs():
     def layer(x):
         for _ in range(4):

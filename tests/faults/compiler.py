@@ -339,4 +339,66 @@ _REST = [
     ),
 ]
 
-COMPILER: list[Fault] = [*_TRANSFORMS, *_REST]
+# ------------------------------------------------------------------------------------------------------- effects
+_ORDER, _EFFECTS = "tests/effects/test_order.py", "tests/effects/test_transforms.py"
+_EFFECT_FAULTS = [
+    Fault(
+        "effects: a body that runs again acts again",
+        "ops/control.py",
+        "self.line.forward if stop is None else self.again",
+        "self.line.forward",
+        (f"{_EFFECTS}::test_once_in_the_forward_part",),
+    ),
+    Fault(
+        "effects: a checkpointed body acts again",
+        "ops/calls.py",
+        "quiet(line.forward, run.context.fns)",
+        "line.forward",
+        (f"{_EFFECTS}::test_once_in_the_forward_part",),
+    ),
+    Fault(
+        "effects: equal ones are merged",
+        "transforms/cse.py",
+        "same = new if has_effect(new, fns) else",
+        "same = new if node.op.has_regions else",
+        (_ORDER,),
+        quick=True,
+    ),
+    Fault(
+        "effects: the test of a loop acts before the loop only",
+        "ops/effects.py",
+        "(go,), token = run.inline(cond, [*consts, *carry], token)",
+        "(go,), _ = run.inline(cond, [*consts, *carry], token)",
+        (_ORDER,),
+    ),
+    Fault(
+        "effects: state is donated although the program may be stopped",
+        "api/programs.py",
+        "donate = {} if self.acts else",
+        "donate =",
+        ("tests/effects/test_errors.py::test_state_is_as_before",),
+    ),
+    Fault(
+        "effects: nobody waits for the program",
+        "runtime/calling.py",
+        "            pjrt.block_until_ready(outputs)\n",
+        "",
+        ("tests/effects/test_errors.py::test_the_runner_waits",),
+    ),
+    Fault(
+        "effects: a callback has only its own thread's locks",
+        "runtime/calling.py",
+        "_runs.get(int(token), threading.get_ident())",
+        "threading.get_ident()",
+        ("tests/effects/test_errors.py::test_the_work_of_the_waiting_thread",),
+    ),
+    Fault(
+        "effects: Python is called at compile time",
+        "transforms/fold.py",
+        "if any(isinstance(a, Host) for a in node.attrs.values()):",
+        "if False:",
+        ("tests/effects/test_functions.py::test_constants_do_not_call_at_compile_time",),
+    ),
+]
+
+COMPILER: list[Fault] = [*_TRANSFORMS, *_REST, *_EFFECT_FAULTS]

@@ -77,11 +77,14 @@ def test_causal_block_does_not_look_ahead() -> None:
     assert list(changed) == [False, False, False, True, True]
 
 
-def test_labels_out_of_range_give_nan() -> None:
+def test_labels_out_of_range_are_refused_or_give_nan() -> None:
     x = tensor((2, 3))
     for ignore in (None, -100):
         for weight in (None, np.ones(3, np.float32)):
-            loss = F.cross_entropy(x, np.array([1, 3]), weight, ignore, "none").numpy()
+            with pytest.raises(td.UserError, match="E0164 cross_entropy: the label 3 of 3 classes"):
+                F.cross_entropy(x, np.array([1, 3]), weight, ignore, "none")
+            compiled = td.jit(lambda y, w=weight, i=ignore: F.cross_entropy(x, y, w, i, "none"))
+            loss = compiled(np.array([1, 3])).numpy()
             assert np.isfinite(loss[0]) and np.isnan(loss[1])
 
 

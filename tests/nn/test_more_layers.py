@@ -19,8 +19,13 @@ GOLDEN = json.loads((Path(__file__).parent / "more_golden.json").read_text())["c
 
 @pytest.mark.parametrize("name", more_cases.CASES)
 def test_values_and_gradients_are_pytorchs(name: str) -> None:
-    make, inputs, call = more_cases.CASES[name]
-    golden, net = GOLDEN[name], make(nn)
+    compare(more_cases.CASES[name], GOLDEN[name])
+
+
+def compare(case: Any, golden: Any) -> None:
+    """Results, all gradients, parameter names and buffers of a case against PyTorch's."""
+    make, inputs, call = case
+    net = make(nn)
     for i, p in enumerate(net.parameters()):
         p.assign(cases.fill(p.shape, 0.3 + i))
     given = [td.Tensor(cases.fill(x, 5.0 + i) if isinstance(x, tuple) else x) for i, x in enumerate(inputs)]

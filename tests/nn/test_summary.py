@@ -59,3 +59,15 @@ def test_nested_shared_and_unused_layers() -> None:
 def test_recurrent_steps_count_as_often_as_they_run() -> None:
     short, long = (nn.summary(nn.LSTM(3, 4), (n, 2, 3)).flops for n in (5, 10))
     assert 1.9 < long / short < 2.1
+
+
+def test_hooked_and_parametrised_layers_are_counted() -> None:
+    net = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 4)), nn.Linear(4, 2))
+    plain = nn.summary(net, (2, 3))
+    net[1].register_forward_hook(lambda cell, args, y: y + 1)
+    net[1].register_full_backward_hook(lambda cell, into, out: None)
+    found = nn.summary(net, (2, 3))
+    rows = {r.name: r for r in found.rows}
+    assert found.params == (4 + 12 + 4) + 10 and rows["0.parametrizations.weight"].outputs == ("f32[4, 3]",)
+    assert rows["1"].outputs == ("f32[2, 2]",) and rows["1"].flops == 2 * 2 * 4 * 2 + 2 * 2 + 2 * 2
+    assert found.flops == plain.flops + 2 * 2

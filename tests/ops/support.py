@@ -127,8 +127,9 @@ def together(modules: Sequence[Module]) -> Module:
 def program(module: Module, name: str) -> Executable:
     """The compiled module, not from the cache."""
     with flags.override(cache=False):
-        lowered = lower_module(module, pjrt.mlir_context(), name=name)
-        return Executable(lowered, module.main.in_types, module.main.out_types, name=name)
+        hosts = []
+        lowered = lower_module(module, pjrt.mlir_context(), name=name, hosts=hosts)
+        return Executable(lowered, module.main.in_types, module.main.out_types, name=name, hosts=hosts)
 
 
 def execute(module: Module, arrays: Sequence[Any], name: str) -> list[Array]:

@@ -253,10 +253,17 @@ def test_batching_is_a_python_loop(name):
 # --- 8 ----------------------------------------------------------------------------------------------------------------
 
 
+CALLS_PYTHON = ("host_call", "host_function")  # a function belongs to its process
+
+
 @every_op
 def test_text_round_trips(name):
     for case in cases(name):
         text = print_fn(case.fn, where=True)
+        if name in CALLS_PYTHON:
+            with pytest.raises(UserError, match=r"E0192.*a Python function"):
+                parse_fn(text)
+            continue
         assert parse_fn(text) == case.fn, text
         assert case.fn.nodes[-1].where.file == __file__.replace("test_generated", "support")
         if case.gradient is not None:
@@ -304,6 +311,10 @@ ONNX_TOLERANCE = 1e-6  # attributes of ONNX operators are float32, and its erf i
 ONNX_EXCEPTIONS = {
     "pow": (lambda case: case.types[0].dtype.is_integer, "onnx runs it by NumPy, which refuses negative powers"),
     "max_pool": (lambda case: np.isnan(case.arrays[0]).any(), "ONNX says nothing about NaN in a maximum"),
+    "cast": (
+        lambda case: case.fn.out_types[0].dtype.is_integer and not np.all(np.abs(case.arrays[0]) < 128),
+        "ONNX says nothing about numbers outside the range of the integers",
+    ),
     "conv_input_grad": (lambda case: case.node.attrs["groups"] > 1, "onnx's ConvTranspose fails on grouped kernels"),
 }
 

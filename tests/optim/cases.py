@@ -34,6 +34,12 @@ OPTIMIZERS: dict[str, Any] = {
     "adafactor options": lambda o, p: o.Adafactor(
         p, lr=0.5, beta2_decay=-0.5, eps=(1e-5, 1e-2), d=2.0, weight_decay=0.1
     ),
+    "asgd": lambda o, p: o.ASGD(p),
+    "asgd averaging": lambda o, p: o.ASGD(p, lr=0.1, lambd=0.05, alpha=0.6, t0=5, weight_decay=0.1),
+    "adamw groups": lambda o, p: o.AdamW(
+        [{"params": p[:1], "lr": 0.1}, {"params": p[1:], "weight_decay": 0.3, "betas": (0.5, 0.9)}], lr=0.02
+    ),
+    "sgd groups": lambda o, p: o.SGD([{"params": p[:2], "momentum": 0.9}, {"params": p[2:], "lr": 0.5}], lr=0.05),
     "adam, gradients missing": lambda o, p: o.Adam(p, lr=0.1),
     "nadam, gradients missing": lambda o, p: o.NAdam(p, lr=0.1),
 }
@@ -57,6 +63,14 @@ SCHEDULES: dict[str, Any] = {
     "cyclic exp": lambda s, o: s.CyclicLR(o, 0.1, 1.0, 2, 4, mode="exp_range", gamma=0.9, cycle_momentum=False),
     "sequence": lambda s, o: s.SequentialLR(
         o, [s.LinearLR(o, 0.1, 1.0, 4), s.ConstantLR(o, 0.5, 3), s.ExponentialLR(o, 0.9)], [4, 9]
+    ),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, lambda t: 1 - 0.1 * (t % 3)),
+    "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 4), s.ExponentialLR(o, 0.9), s.LinearLR(o, 0.5)]),
+    "swa": lambda s, o: s.SWALR(o, 0.3, anneal_epochs=7),
+    "swa linear": lambda s, o: s.SWALR(o, 0.3, anneal_epochs=9, anneal_strategy="linear"),
+    "one cycle linear": lambda s, o: s.OneCycleLR(o, 2.0, 25, anneal_strategy="linear", cycle_momentum=False),
+    "one cycle of three": lambda s, o: s.OneCycleLR(
+        o, 2.0, epochs=5, steps_per_epoch=5, three_phase=True, div_factor=10.0, cycle_momentum=False
     ),
     "plateau": lambda s, o: s.ReduceLROnPlateau(o, factor=0.5, patience=2),
     "plateau options": lambda s, o: s.ReduceLROnPlateau(

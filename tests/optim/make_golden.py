@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -32,7 +33,8 @@ def optimizers():
 def schedules():
     for name, make in cases.SCHEDULES.items():
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.5)
-        schedule = make(torch.optim.lr_scheduler, optimizer)
+        schedules = SimpleNamespace(**vars(torch.optim.lr_scheduler), SWALR=torch.optim.swa_utils.SWALR)
+        schedule = make(schedules, optimizer)
         rates = [optimizer.param_groups[0]["lr"]]
         for step in range(cases.RATES):
             optimizer.step()

@@ -72,10 +72,29 @@ def muon(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
     return p * (1 - 0.1 * 0.2) - 0.1 * max(1, rows / columns) ** 0.5 * ((u * sizes) @ vt).reshape(p.shape)
 
 
+def shampoo(p: Any, g: Any, s: dict[str, Any], t: int) -> Any:
+    g = g + 0.2 * p
+    axes = [i for i, n in enumerate(g.shape) if n <= 3]
+    for i in axes:
+        rows = np.moveaxis(g, i, 0).reshape(g.shape[i], -1)
+        s[i] = s.get(i, 0.01 * np.eye(len(rows))) + rows @ rows.T
+        if t % 2 == 1:
+            w, q = np.linalg.eigh(s[i])
+            s["root", i] = q * w ** (-0.5 / len(axes)) @ q.T
+    for i in axes:
+        g = np.moveaxis(np.tensordot(s["root", i], g, (1, i)), 0, i)
+    s["b"] = 0.8 * s.get("b", 0) + g
+    return p - 0.1 * s["b"]
+
+
 FORMULAS: dict[str, Any] = {
     "lion": (lambda p: optim.Lion(p, lr=0.1, weight_decay=0.2), lion),
     "lamb": (lambda p: optim.LAMB(p, lr=0.1, betas=(0.9, 0.99), weight_decay=0.2), lamb),
     "lars": (lambda p: optim.LARS(p, lr=0.5, momentum=0.8, weight_decay=0.2, trust=0.01), lars),
+    "shampoo": (
+        lambda p: optim.Shampoo(p, lr=0.1, momentum=0.8, weight_decay=0.2, eps=0.01, update_freq=2, max_size=3),
+        shampoo,
+    ),
     "muon": (lambda p: optim.Muon(p, lr=0.1, momentum=0.9, weight_decay=0.2), muon),
 }
 
@@ -106,10 +125,52 @@ def test_zero_parameters_and_gradients_stay_finite(name: str) -> None:
     assert (params[0].numpy() < 0).all() and (params[1].numpy() == 1).all()
 
 
-EVERY = "Adagrad RMSprop Adadelta Adamax NAdam RAdam Rprop Adafactor Lion LAMB LARS Muon"
+EVERY = [
+    name
+    for name, kind in vars(optim).items()
+    if isinstance(kind, type) and issubclass(kind, optim.Optimizer) and kind is not optim.Optimizer
+]
 
 
-@pytest.mark.parametrize("name", EVERY.split())
+MORE_STATE: dict[str, dict[str, Any]] = {
+    "SGD": {"momentum": 0.9, "dampening": 0.3},
+    "Adam": {"amsgrad": True},
+    "AdamW": {"amsgrad": True},
+    "RMSprop": {"momentum": 0.9, "centered": True},
+    "ASGD": {"t0": 1, "lambd": 0.1},
+    "Shampoo": {"momentum": 0.9, "update_freq": 2},
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_saved_run_goes_on_as_if_never_stopped(name: str) -> None:
+    def run(steps: range, params: Any, state: Any) -> tuple[Any, Any]:
+        first, second = params
+        groups = [{"params": [first]}, {"params": [second], "lr": 0.05}]
+        optimizer = getattr(optim, name)(groups, lr=0.1, **MORE_STATE.get(name, {}))
+        if state is not None:
+            optimizer.load_state_dict(state)
+        step = td.jit(optimizer.step) if name in ("Adam", "Shampoo") else optimizer.step
+        for i in steps:
+            step([td.Tensor(fill(tuple(p.shape), 1.0 + 2 * i + k)) for k, p in enumerate(params)])
+        return [p.numpy() for p in params], {k: v.numpy() for k, v in optimizer.state_dict().items()}
+
+    def starts_at(values: Any) -> Any:
+        return [nn.Parameter(v) for v in values]
+
+    values = [fill((2, 3), 1.0), fill((3, 2), 2.0)]
+    whole, last = run(range(5), starts_at(values), None)
+    half, state = run(range(3), starts_at(values), None)
+    again, final = run(range(3, 5), starts_at(half), state)
+    for a, b, v in zip(whole, again, values, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert (a != v).any()
+    assert last.keys() == final.keys()
+    for k in last:
+        np.testing.assert_array_equal(last[k], final[k], err_msg=k)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_16_bit_parameters_and_state_that_goes_on(name: str) -> None:
     def run(steps: range, start: Any, state: Any) -> tuple[Any, Any]:
         p = nn.Parameter(start, dtype=td.bfloat16)
@@ -156,7 +217,8 @@ def test_options_that_need_more_state_may_come_later() -> None:
 
 
 OURS = SimpleNamespace(**{n: getattr(optim, n) for n in optim.__all__})
-OURS.CyclicLR = lambda *args, cycle_momentum, **kwargs: optim.CyclicLR(*args, **kwargs)  # ours has no such option
+for made in ("CyclicLR", "OneCycleLR"):  # ours have no such option
+    setattr(OURS, made, lambda *args, cycle_momentum, made=made, **kwargs: getattr(optim, made)(*args, **kwargs))
 
 
 def schedule_of(name: str) -> tuple[Any, Any]:
@@ -237,6 +299,38 @@ def test_groups_for_weight_decay() -> None:
     np.testing.assert_allclose(net[1].weight.numpy(), kept[1] * 0.9, 1e-6)
 
 
+def test_plain_means_of_parameters_and_batch_statistics() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    swa = optim.SWA(net)
+    weights = [fill((3, 2), float(i)) for i in range(3)]
+    for w in weights:
+        net[0].weight.assign(w)
+        td.jit(swa.update)()
+    batches = [fill((4, 2), 1.0), fill((4, 2), 7.0)]
+    net.eval()
+    with swa.applied():
+        np.testing.assert_allclose(net[0].weight.numpy(), np.mean(weights, 0), 1e-5, 1e-6)
+        optim.update_bn([(b, None) for b in batches], net)
+        y = [net[0](b).numpy() for b in batches]
+        np.testing.assert_allclose(net[1].running_mean.numpy(), np.mean([v.mean(0) for v in y], 0), 1e-5, 1e-6)
+        np.testing.assert_allclose(net[1].running_var.numpy(), np.mean([v.var(0, ddof=1) for v in y], 0), 1e-5)
+    assert not net.training and net[1].momentum == 0.1
+    optim.update_bn([], nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3.5, np.inf])
+def test_clipping_by_any_norm(order: float) -> None:
+    grads = [td.Tensor(np.array([3.0, -4.0], np.float32)), None, td.Tensor(np.array([[2.0]], np.float32))]
+    wanted = np.linalg.norm([3.0, -4.0, 2.0], order)
+    np.testing.assert_allclose(optim.global_norm(grads, order).item(), wanted, 1e-6)
+    clipped = optim.clip_grad_norm(grads, 0.5, order)
+    assert clipped[1] is None
+    np.testing.assert_allclose(clipped[0].numpy(), np.array([3.0, -4.0]) * 0.5 / wanted, 1e-5)
+    np.testing.assert_allclose(optim.clip_grads_with_norm(grads, 1.0, 4.0)[2].numpy(), [[0.5]], 1e-5)
+    with pytest.raises(td.UserError, match="E0536"):
+        optim.global_norm(grads, 0)
+
+
 def test_wrong_options() -> None:
     p = [nn.Parameter(np.zeros(2, np.float32))]
     sgd = optim.SGD(p, lr=1.0)
@@ -253,6 +347,13 @@ def test_wrong_options() -> None:
         lambda: optim.Muon(p),
         lambda: optim.SGD(p, momentum=0.9, nesterov=True, dampening=0.5),
         lambda: optim.EMA(p, 1.0),
+        lambda: optim.ASGD(p, lambd=-1),
+        lambda: optim.Shampoo(p, update_freq=0),
+        lambda: optim.Shampoo(p, eps=0),
+        lambda: optim.SWALR(sgd, 0.1, anneal_strategy="step"),
+        lambda: optim.ChainedScheduler([]),
+        lambda: optim.OneCycleLR(sgd, 1.0, epochs=3),
+        lambda: optim.OneCycleLR(sgd, 1.0, 10, pct_start=0.6, three_phase=True),
         lambda: optim.ConstantLR(sgd, 2.0),
         lambda: optim.LinearLR(sgd, 0.0),
         lambda: optim.PolynomialLR(sgd, 0),

@@ -15,7 +15,7 @@ RANKS = (
     "base < ir < ops",
     "frontend | transforms | plan | lower | kernels | runtime",
     "driver < api",
-    "nn < optim < data < train < models < te < parallel < compat",
+    "array < nn < optim < data < train < models < te < parallel < compat",
     "insight | export | lite | serve | federated | compress | tune | cli",
 )
 PLACE = {

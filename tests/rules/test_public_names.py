@@ -8,6 +8,9 @@ import pytest
 
 MODULES = (
     "treadle",
+    "treadle.array",
+    "treadle.array.fft",
+    "treadle.array.linalg",
     "treadle.nn",
     "treadle.nn.functional",
     "treadle.optim",

@@ -181,7 +181,7 @@ def test_few_ops_go_lane_by_lane(monkeypatch):
         return each(self, node, inputs, flags)
 
     monkeypatch.setattr(Batch, "_each", noted)
-    for name in ops.OPS:
+    for name in ops.OPS.keys() - {"host_call", "host_function"}:  # Python takes one lane
         for case in cases(name):
             fn = build.trace(lambda *v: case.op(*v, **case.node.attrs), case.types, name)  # noqa: B023
             batch(fn, [True] * len(case.types), 3)

@@ -3,20 +3,31 @@
 Beside the driver this is the only place where stages meet.
 """
 
-from treadle.api import context
+from treadle.api import context, staging
 from treadle.api.batching import vmap
+from treadle.api.checks import debug_nans, deterministic
 from treadle.api.control import cond, scan, while_loop
+from treadle.api.effects import callback, debug_check, debug_print, pure_callback
 from treadle.api.forward import hessian, jacfwd, jacrev, jvp
 from treadle.api.gradients import checkpoint, custom_gradient, grad, grad_all, stop_gradient, value_and_grad, vjp
 from treadle.api.programs import Jitted, jit, trace_module
+from treadle.api.shapes import check_shapes
 from treadle.api.stages import stages
+
+staging.install()
 
 __all__ = [
     "Jitted",
+    "callback",
+    "check_shapes",
     "checkpoint",
     "cond",
     "context",
     "custom_gradient",
+    "debug_check",
+    "debug_nans",
+    "debug_print",
+    "deterministic",
     "grad",
     "grad_all",
     "hessian",
@@ -24,6 +35,7 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "pure_callback",
     "scan",
     "stages",
     "stop_gradient",

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from treadle import driver
+from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor, make_tensor
 from treadle.frontend.trace import Traced, is_dynamic, is_tensor
 from treadle.ir.build import Builder, apply
@@ -18,10 +20,10 @@ from treadle.ir.op import Op
 
 
 def trace(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *, twins: bool = False
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *, plain: bool = False
 ) -> Traced:
-    """Trace a Python function on these arguments (twins: see `tracing.trace`)."""
-    return tracing.trace(function, args, dict(kwargs or {}), make_tensor, twins=twins)
+    """Trace a Python function, its control flow rewritten, on these arguments (plain: see `tracing.trace`)."""
+    return tracing.trace(converted(function), args, dict(kwargs or {}), make_tensor, plain=plain)
 
 
 def dynamic_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
@@ -46,12 +48,26 @@ def inputs_of(traced: Traced, leaves: Sequence[Any]) -> list[Tensor]:
 
 def write_back(traced: Traced, leaves: Sequence[Any], finals: Sequence[Tensor]) -> None:
     """Give the tensors that the function changed their new values."""
+    refuse_changed_arrays(traced, leaves)
     n = len(traced.changed_args)
     for position, new in zip(traced.changed_args, finals[:n], strict=True):
         if is_tensor(leaves[position]):
             leaves[position]._set(new)
     for tensor, new in zip(traced.changed, finals[n:], strict=True):
         tensor._set(new)
+
+
+def refuse_changed_arrays(traced: Traced, leaves: Sequence[Any]) -> None:
+    """Raise E0227 if the function changes a NumPy argument in place.
+
+    A plain call would change the caller's array or not by what stands on the right: x += 1 does, x += tensor does not.
+    """
+    for i, position in enumerate(traced.changed_args):
+        if isinstance(leaves[position], np.ndarray):
+            node = traced.fn.outputs[traced.num_outputs + i].node
+            why = f"argument {position} is a NumPy array, and the function changes it in place"
+            fix = "write x = x + y instead of x += y, or pass a tensor: td.tensor(x)"
+            raise UserError("E0227", why, fix=fix, where=None if node is None else node.where)
 
 
 def region_op(op: Op, operands: Sequence[Tensor], **attrs: Any) -> list[Tensor]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from treadle import driver, ops
 from treadle.api import _apply
+from treadle.base import arguments
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
@@ -37,6 +38,8 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     Raises E0315 when the function changes a tensor that is there before, E0316 when an argument has no such axis, E0317
     when the sizes differ or there is nothing to map over.
     """
+
+    arguments.function(function, "the function of vmap")
 
     @functools.wraps(function, updated=())
     def run(*args: Any, **kwargs: Any) -> Any:

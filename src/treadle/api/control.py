@@ -5,13 +5,16 @@ carried along.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from treadle import ops
 from treadle.api import _apply
+from treadle.base import arguments
 from treadle.base.errors import UserError
 from treadle.frontend import tree
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, is_dynamic
 from treadle.ir import build
@@ -24,8 +27,14 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
 
     Both are traced and must return the same kind of thing (E0220). A Python bool decides at once.
     """
+    arguments.function(then, "the first branch of cond")
+    arguments.function(orelse, "the second branch of cond")
     if isinstance(pred, bool):
         return then(*operands) if pred else orelse(*operands)
+    pred = _apply.as_tensor(pred)
+    if pred.shape != () or pred.dtype.kind != "b":
+        fix = "give one bool, such as x.any() or x.all(); td.where chooses for each element"
+        raise UserError("E0226", f"the condition of cond is {pred.type}, not one bool", fix=fix)
     branches = [_apply.trace(_with_tensors(f), operands) for f in (then, orelse)]
     _same_results(branches)
     captured = _union([t.captured for t in branches])
@@ -35,7 +44,7 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
     inputs = [*[_apply.as_tensor(x) for x in leaves], *captured]
     args = sorted({i for t in branches for i in t.changed_args})
     fns = [_branch(t, len(leaves), captured, changed, args, [x.type for x in inputs]) for t in branches]
-    outputs = _apply.region_op(ops.if_, [_apply.as_tensor(pred), *inputs], then=fns[0], orelse=fns[1])
+    outputs = _apply.region_op(ops.if_, [pred, *inputs], then=fns[0], orelse=fns[1])
     n = branches[0].num_outputs
     for position, new in zip(args, outputs[n:], strict=False):
         if isinstance(leaves[position], Tensor):
@@ -48,10 +57,19 @@ def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
 def _with_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with Python numbers in its result as tensors, so that they differ with the data as they should."""
 
+    function = converted(function)
+
+    @functools.wraps(function, updated=())
     def run(*args: Any) -> Any:
-        return tree.tree_map(lambda x: Tensor(x) if type(x) in (bool, int, float, complex) else x, function(*args))
+        return tree.tree_map(_strong, function(*args))
 
     return run
+
+
+def _strong(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.strong()
+    return Tensor(leaf) if type(leaf) in (bool, int, float, complex) else leaf
 
 
 def _branch(
@@ -148,6 +166,11 @@ def while_loop(test: Callable[..., Any], body: Callable[..., Any], init: Any, *,
     size); more trips stay exact and cost time. Raises E0221 when the carry changes type, E0222 when test gives no
     single bool.
     """
+    arguments.function(test, "the test of while_loop")
+    arguments.function(body, "the body of while_loop")
+    capacity = arguments.count(capacity, "the capacity of while_loop", 0, "E0173")
+    if capacity & (capacity - 1):
+        raise UserError("E0173", f"the capacity of while_loop is {capacity}", fix=f"give {1 << capacity.bit_length()}")
     init = _carry(init)
     tested, stepped = _apply.trace(test, (init,)), _apply.trace(_with_tensors(body), (init,))
     _check_carry(init, stepped, stepped.result(list(range(stepped.num_outputs))), "while_loop")
@@ -187,8 +210,11 @@ def scan(
 
     length: number of trips when xs is None. Raises E0221 when the carry changes type, E0224 when lengths differ.
     """
+    arguments.function(body, "the body of scan")
     init = _carry(init)
     stacked = _apply.dynamic_leaves((xs,))
+    if length is not None:
+        length = arguments.count(length, "the length of scan", 0, "E0224")
     sizes = {next(iter(x.shape), None) for x in stacked} | ({length} - {None})
     if len(sizes) != 1 or None in sizes:
         raise UserError(

@@ -16,6 +16,7 @@ from treadle import driver
 from treadle.api import _apply
 from treadle.api.batching import vmap
 from treadle.api.gradients import inexact_numbers, vjp
+from treadle.base import arguments
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
@@ -91,6 +92,8 @@ def jacfwd(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     one out.
     """
 
+    arguments.function(function, "what is to be differentiated")
+
     @functools.wraps(function, updated=())
     def jacobian(*args: Any) -> Any:
         x, of_x = _alone(function, args, argnums)
@@ -112,6 +115,8 @@ def jacrev(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]
     one out.
     """
 
+    arguments.function(function, "what is to be differentiated")
+
     @functools.wraps(function, updated=())
     def jacobian(*args: Any) -> Any:
         x, of_x = _alone(function, args, argnums)
@@ -130,16 +135,16 @@ def hessian(function: Callable[..., Any], argnums: int = 0) -> Callable[..., Any
 
 def _alone(function: Callable[..., Any], args: tuple[Any, ...], argnums: int) -> tuple[Tensor, Callable[[Any], Any]]:
     """The argument to differentiate by, and the function of it alone."""
-    if not 0 <= argnums < len(args):
+    if not isinstance(argnums, int) or not 0 <= argnums < len(args):
         raise UserError(
-            "E0307", f"argument {argnums} of {len(args)} is to be differentiated", fix="argnums count from 0"
+            "E0307", f"argument {argnums!r} of {len(args)} is to be differentiated", fix="argnums count from 0"
         )
     x = inexact_numbers(args[argnums])
     x = Tensor(x) if isinstance(x, np.ndarray | np.generic) else x
     if not (tracing.is_tensor(x) and x.dtype.is_float):
         found = x.type if tracing.is_tensor(x) else type(x).__name__
         raise UserError("E0319", f"argument {argnums} is {found}", fix="differentiate by one real float tensor")
-    return x, lambda value: function(*args[:argnums], value, *args[argnums + 1 :])
+    return x, lambda value: arguments.call(function, (*args[:argnums], value, *args[argnums + 1 :]), {})
 
 
 def _one_result(result: Any) -> None:

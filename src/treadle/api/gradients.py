@@ -1,27 +1,32 @@
 """Differentiation of Python functions: `grad`, `grad_all`, `value_and_grad`, `vjp`, and what steers it.
 
-Each traces the function, differentiates the IR (transforms/grad.py) and applies the result in the mode of the moment,
-so they nest at will, inside and outside of `jit`. Parameters that the function reads are found by identity.
+In eager mode a tape records what the function does (eager_grad.py); inside a traced function it is traced in turn. The
+IR so found is differentiated (transforms/grad.py), so they nest at will, inside and outside of `jit`. Parameters that
+the function reads are found by identity.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from treadle import driver, ops
-from treadle.api import _apply, context
+from treadle.api import _apply, context, eager_grad
 from treadle.api.programs import graph_call
+from treadle.base import arguments
 from treadle.base.errors import UserError
+from treadle.frontend import numbers, tree
+from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
-from treadle.frontend import tree
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, is_tensor
 from treadle.ir import build
 from treadle.ir.node import Fn, Module
+from treadle.ir.types import TensorType
 from treadle.transforms.grad import linearise, value_and_vjp
 
 Wrt = int | Sequence[Any]
@@ -46,6 +51,9 @@ def grad(function: Callable[..., Any], argnums: Wrt = 0, *, has_aux: bool = Fals
 def value_and_grad(function: Callable[..., Any], wrt: Wrt = 0, *, has_aux: bool = False) -> Callable[..., Any]:
     """Like `grad`, but the result is (value, gradient). wrt: an argument number, a tuple of them, or a list of tensors
     (usually `net.parameters()`), for which the gradients are a list in the same order."""
+    arguments.function(function, "what is to be differentiated")
+    if not isinstance(wrt, int | Iterable) or isinstance(wrt, str | bytes):
+        raise UserError("E0307", f"argument number {wrt!r}", fix="give an int, a tuple of ints or a list of tensors")
 
     @functools.wraps(function, updated=())
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -87,34 +95,52 @@ def _differentiate(
     for i in chosen:
         if not 0 <= i < len(args):
             raise UserError("E0307", f"argument {i} of {len(args)} is to be differentiated", fix="argnums count from 0")
-    traced = _apply.trace(function, args, kwargs)
+    seeds = functools.partial(_seeds, has_aux=has_aux, scalar=scalar)
+    # A gradient inside another one is traced: what the outer one sees is its forward and backward part, as in `jit`.
+    eager = tracing.current() is None and taping.current() is None
     if isinstance(wrt, int) or chosen:
-        positions, rebuild = _argument_positions(args, chosen, bare=isinstance(wrt, int))
-    else:
-        positions, rebuild = _tensor_positions(traced, list(wrt))
-    present = [p for p in positions if p is not None]
-    _check_inexact(traced, present)
-    seeds = _seeds(traced, has_aux, scalar)
+        leaves, rebuild = _chosen_leaves(args, chosen, bare=isinstance(wrt, int))
+        _check_inexact(leaves)
+        if eager:
+            result, grads = eager_grad.by_arguments(function, args, kwargs, chosen, seeds)
+        else:
+            result, grads = _symbolic(function, args, kwargs, lambda _: _positions(args, chosen), seeds)
+        return result, rebuild(grads)
+    tensors = _tensors(wrt)
+    if eager:
+        return eager_grad.by_tensors(function, args, kwargs, tensors, seeds)
+    return _symbolic(function, args, kwargs, lambda traced: _captured_positions(traced, tensors), seeds)
+
+
+def _symbolic(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    find: Callable[[Traced], list[int | Tensor]],
+    seeds: eager_grad.Seeds,
+) -> tuple[Any, list[Any]]:
+    """(result, gradients) by tracing the function. find: the positions of the parameters to differentiate by, and tensors that
+    the function does not read, whose gradients are zeros."""
+    traced = _apply.trace(function, args, kwargs)
+    n = traced.num_outputs
+    flags = [*seeds(traced.fn.out_types[:n]), *[False] * (len(traced.fn.outputs) - n)]
+    wanted = find(traced)
     fns = dict(traced.fns)
-    joint = value_and_vjp(traced.fn, present, fns, seeds)
+    joint = value_and_vjp(traced.fn, [p for p in wanted if isinstance(p, int)], fns, flags)
     if tracing.current() is None:
         module = driver.optimise(Module.of(joint, fns), "cse,dce")
         joint, fns = module.main, module.callees()
-    leaves = _apply.dynamic_leaves(args, kwargs)
-    outputs = _apply.run(traced, leaves, joint, fns)
-    n = traced.num_outputs
+    outputs = _apply.run(traced, _apply.dynamic_leaves(args, kwargs), joint, fns)
     grads = iter(outputs[n:])
-    return traced.result(outputs[:n]), rebuild([None if p is None else next(grads) for p in positions])
+    return traced.result(outputs[:n]), [next(grads) if isinstance(p, int) else _zeros_like(p) for p in wanted]
 
 
-def _check_inexact(traced: Traced, positions: Sequence[int]) -> None:
-    for p in positions:
-        type = traced.fn.in_types[p]
+def _check_inexact(leaves: Sequence[Any]) -> None:
+    for i, leaf in enumerate(leaves):
+        type = tracing.leaf_type(leaf)
         if not type.dtype.is_inexact:
-            what = f"argument {p}" if p < traced.num_args else "a captured tensor"
-            raise UserError(
-                "E0305", f"{what} to differentiate by is {type}", fix="use float tensors: x.astype(td.float32)"
-            )
+            fix = "use float tensors: x.astype(td.float32)"
+            raise UserError("E0305", f"number {i} of what to differentiate by is {type}", fix=fix)
 
 
 def _arguments(wrt: Wrt) -> tuple[int, ...]:
@@ -137,27 +163,21 @@ def inexact_numbers(argument: Any) -> Any:
     return tree.tree_map(convert, argument)
 
 
-def _argument_positions(
+def _chosen_leaves(
     args: tuple[Any, ...], chosen: tuple[int, ...], bare: bool
-) -> tuple[list[int | None], Callable[..., Any]]:
-    """Parameter positions of the leaves of the chosen arguments, and how gradients take the arguments' shape.
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """The leaves of the chosen arguments, and how gradients take the arguments' shape.
 
     bare: the gradient of the one argument itself, not a tuple of one.
     """
-    positions: list[int | None] = []
+    found: list[Any] = []
     shapes = []
-    start = 0
-    spans = []
-    for argument in args:
-        count = len(_apply.dynamic_leaves((argument,)))
-        spans.append((start, count))
-        start += count
     for i in chosen:
         leaves, shape = tree.flatten(args[i])
-        if any(not tracing.is_dynamic(leaf) for leaf in leaves):
-            bad = next(leaf for leaf in leaves if not tracing.is_dynamic(leaf))
-            raise UserError("E0305", f"argument {i} holds {bad!r}, which has no gradient", fix="pass float tensors")
-        positions += range(spans[i][0], spans[i][0] + spans[i][1])
+        for leaf in leaves:
+            if not tracing.is_dynamic(leaf):
+                raise UserError("E0305", f"argument {i} holds {leaf!r}, which has no gradient", fix="pass float tensors")
+        found += leaves
         shapes.append(shape)
 
     def rebuild(grads: Sequence[Any]) -> Any:
@@ -165,40 +185,46 @@ def _argument_positions(
         parts = tuple([shape.unflatten([next(rest) for _ in range(shape.num_leaves)]) for shape in shapes])
         return parts[0] if bare else parts
 
-    return positions, rebuild
+    return found, rebuild
 
 
-def _tensor_positions(traced: Traced, wanted: list[Any]) -> tuple[list[int | None], Callable[..., Any]]:
-    """Parameter positions of captured tensors; a tensor that the function does not read has a gradient of zeros."""
-    for t in wanted:
+def _positions(args: tuple[Any, ...], chosen: tuple[int, ...]) -> list[int | Tensor]:
+    """The positions of the chosen arguments' leaves among those of all arguments."""
+    counts = [len(_apply.dynamic_leaves((a,))) for a in args]
+    starts = [sum(counts[:i]) for i in range(len(args))]
+    return [p for i in chosen for p in range(starts[i], starts[i] + counts[i])]
+
+
+def _tensors(wrt: Any) -> list[Tensor]:
+    found = list(wrt)
+    for t in found:
         if not is_tensor(t):
             raise UserError("E0307", f"{t!r} is neither an argument number nor a tensor", fix="pass net.parameters()")
+    _check_inexact(found)
+    return found
+
+
+def _captured_positions(traced: Traced, wanted: list[Tensor]) -> list[int | Tensor]:
+    """Where the tensors are among the parameters of the traced function; those that it does not read, themselves."""
     place = {id(t): traced.num_args + i for i, t in enumerate(traced.captured)}
-    positions: list[int | None] = [place.get(id(t)) for t in wanted]
-
-    def rebuild(grads: Sequence[Any]) -> Any:
-        return [_zeros_like(t) if g is None else g for t, g in zip(wanted, grads, strict=True)]
-
-    return positions, rebuild
+    return [place.get(id(t), t) for t in wanted]
 
 
 def _zeros_like(tensor: Tensor) -> Tensor:
     return Tensor(np.zeros(tensor.shape, tensor.dtype.np))
 
 
-def _seeds(traced: Traced, has_aux: bool, scalar: bool) -> Sequence[bool] | str:
-    """Which outputs start with a cotangent of ones. Raises E0306 when a scalar loss is wanted and there is none."""
-    types = traced.fn.out_types[: traced.num_outputs]
-    rest = [False] * (len(traced.fn.outputs) - traced.num_outputs)
+def _seeds(types: Sequence[TensorType], has_aux: bool, scalar: bool) -> list[bool]:
+    """Which results start with a cotangent of ones. Raises E0306 when a scalar loss is wanted and there is none."""
     if not scalar:
-        return [*[t.dtype.is_inexact for t in types], *rest]
+        return [t.dtype.is_inexact for t in types]
     if not types or types[0].shape != () or not types[0].dtype.is_float or (len(types) > 1 and not has_aux):
         found = ", ".join(map(str, types)) or "no tensor"
         fix = "return one float: take the mean or sum of the loss" + (
             "" if has_aux else "; more results need has_aux=True"
         )
         raise UserError("E0306", f"the function to be differentiated returns {found}", fix=fix)
-    return [True, *[False] * (len(types) - 1), *rest]
+    return [True, *[False] * (len(types) - 1)]
 
 
 def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
@@ -237,7 +263,14 @@ def _has_gradient(leaf: Any) -> bool:
 
 def stop_gradient(x: Any) -> Any:
     """x itself; its derivative is taken to be zero. Works on nested containers; integers pass through."""
-    return tree.tree_map(lambda t: ops.stop_gradient(t) if is_tensor(t) and t.dtype.is_inexact else t, x)
+
+
+    def stop(t: Any) -> Any:
+        if not is_tensor(t) or not t.dtype.is_inexact:
+            return t
+        return ops.stop_gradient(t) if t._weak is None else numbers.compute(ops.stop_gradient, t)
+
+    return tree.tree_map(stop, x)
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,6 +300,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises E0309 when the function reads tensors that are not among its arguments: their gradient would be lost.
     """
 
+    arguments.function(function, "what is given its own gradient")
+
     @functools.wraps(function, updated=())
     def run(*args: Any) -> Any:
         args = tuple([inexact_numbers(a) for a in args])
@@ -283,14 +318,14 @@ def _trace_custom(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[
     pulled: list[Traced] = []
 
     def primal(*symbols: Any) -> Any:
-        returned = function(*symbols)
+        returned = converted(function)(*symbols)
         if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
             raise UserError("E0310", f"{function.__name__} returned {returned!r}", fix="return (result, pull function)")
         result, pull = returned
         results = [t for t in tree.flatten(result)[0] if is_tensor(t)]
         seeds = [Tensor._of(t._value, t._trace) for t in results if t.dtype.is_inexact]
         shape = tree.flatten(symbols)[0]
-        pulled.append(_apply.trace(lambda *cts: _checked(pull(*cts), shape), tuple(seeds)))
+        pulled.append(_apply.trace(lambda *cts: _checked(converted(pull)(*cts), shape), tuple(seeds)))
         return result, list(pulled[0].captured)
 
     traced = _apply.trace(primal, args)

@@ -10,45 +10,67 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 import signal
 import sys
 import threading
 import types
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from treadle import driver
 from treadle.api import _apply
-from treadle.base import events
+from treadle.base import arguments, events, where
 from treadle.base.errors import UserError
 from treadle.base.flags import flags
 from treadle.frontend import keys, tree
+from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
+from treadle.frontend.effects import guarded, refuse_left_behind
 from treadle.frontend.keys import Key
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
-from treadle.frontend.trace import Traced, clock, is_dynamic
+from treadle.frontend.trace import Traced, clock, is_dynamic, settled, state_lock
 from treadle.frontend.watch import changed, watch
 from treadle.ir.node import Fn, Module
+from treadle.ir.quiet import quiet
 from treadle.ir.types import TensorType, type_of
-from treadle.runtime import pjrt
+from treadle.lower.ordering import acts
+from treadle.runtime import nans, pjrt
 
 
-def jit(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str = "",
+    dynamic: Mapping[Any, Mapping[int, str]] | None = None,
+    buckets: Mapping[str, Any] | None = None,
+) -> Any:
     """Compile a function of tensors (or a cell). Use as `@jit`, `@jit(name=...)` or `jit(function)`.
 
-    Raises E0213 for what cannot be called.
+    dynamic: names for axes of arguments, {"x": {0: "batch", 1: "length"}}, whose sizes share programs: arguments are
+    padded to the bucket of their size, with the results of the real size (api/dynamic.py). buckets: for a name, its
+    sizes or a function of the size (default: powers of two from 8). Raises E0213 for what cannot be called, E0243 for
+    other entries in these two.
     """
     if function is None:
-        return lambda f: jit(f, name=name)
+        return lambda f: jit(f, name=name, dynamic=dynamic, buckets=buckets)
     if not callable(function):
         fix = "put @classmethod or @staticmethod above @td.jit" if hasattr(function, "__func__") else "pass a function"
-        raise UserError("E0213", f"a {type(function).__name__} cannot be compiled: it is not callable", fix=fix)
-    return Jitted(function, name)
+        why = f"an object of type {type(function).__name__} cannot be compiled: it is not callable"
+        raise UserError("E0213", why, fix=fix)
+    arguments.function(function, "what is to be compiled")
+    if dynamic is None and buckets is None:
+        return Jitted(function, name)
+    from treadle.api.dynamic import Dynamic  # it builds on this file
+
+    return Dynamic(function, name, dynamic or {}, buckets)
 
 
 def trace_module(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Module:
@@ -65,16 +87,19 @@ class Jitted:
         self.name = name or getattr(function, "__qualname__", type(function).__qualname__)
         self._programs: dict[Key, list[Program]] = {}
         self._bound: weakref.WeakKeyDictionary[Any, Jitted] = weakref.WeakKeyDictionary()
+        self._compiling = threading.RLock()
+        self._compiled = 0
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if tracing.current() is not None:
-            return self.function(*args, **kwargs)
+        if tracing.current() is not None or taping.current() is not None:
+            function = self.function if tracing.current() is None else converted(self.function)
+            return function(*args, **kwargs)
         leaves, shape = tree.flatten((args, kwargs))
         key = keys.key_of(leaves, shape)
         program = self._find(key)
         if program is None:
-            with _state_lock:
+            with self._compiling:
                 program = self._find(key) or self._compile(key, args, kwargs)
         return program([leaf for leaf in leaves if is_dynamic(leaf)])
 
@@ -94,21 +119,80 @@ class Jitted:
     def _find(self, key: Key) -> Program | None:
         for program in self._programs.get(key, ()):
             if program.still_valid():
+                program.used = next(_uses)
                 return program
         return None
 
-    def _compile(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    def _compile(
+        self,
+        key: Key,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        make: Callable[[str], Program] | None = None,
+    ) -> Program:
         why = keys.explain(key, list(self._programs))
         if flags.debug >= 1:
             print(f"treadle: compiling {self.name}: {why}", file=sys.stderr)
         with events.span("jit", self.name, why=why):
-            program = Program(self.name, self.function, args, kwargs)
-        self._programs.setdefault(key, []).append(program)
+            program = make(self.name) if make else Program(self.name, self.function, args, kwargs)
+        self._compiled += 1
+        if self._compiled == _MANY:
+            _warn_of_many(self.name, why)
+        kept = self.programs()
+        if 0 < flags.max_programs <= len(kept):
+            self._drop(min(kept, key=lambda p: p.used))
+        self._programs[key] = [*self._programs.get(key, ()), program]
         return program
 
+    def _drop(self, old: Program) -> None:
+        for key, programs in list(self._programs.items()):
+            left = [p for p in programs if p is not old]
+            if not left:
+                del self._programs[key]
+            elif len(left) < len(programs):
+                self._programs[key] = left
+        events.record("jit", self.name, dropped="the program used longest ago")
+
     def programs(self) -> list[Program]:
-        """All compiled programs, oldest first."""
-        return [p for programs in self._programs.values() for p in programs]
+        """All compiled programs that are kept, oldest first."""
+        return [p for programs in list(self._programs.values()) for p in programs]
+
+    def cache_info(self) -> CacheInfo:
+        """How many programs were compiled, and how many of them are kept, for this function itself."""
+        return CacheInfo(self._compiled, len(self.programs()), flags.max_programs)
+
+    def clear(self) -> None:
+        """Forget all compiled programs, also those of bound methods; the next call compiles."""
+        with self._compiling:
+            self._programs.clear()
+            for bound in list(self._bound.values()):
+                bound.clear()
+
+
+class CacheInfo(NamedTuple):
+    """Programs compiled since the function was jitted, programs kept, and the most that are kept (0: no limit)."""
+
+    compiled: int
+    kept: int
+    limit: int
+
+
+_uses = itertools.count()
+_MANY = 32  # compilations of one function after which something seems to vary that should not
+
+
+def _warn_of_many(name: str, why: str) -> None:
+    place = where.here()
+    text = (
+        f"{name} was compiled {_MANY} times, the last time because {why}. Each kind of arguments has its own program: "
+        "pad shapes to a few sizes, and pass what varies as a tensor or float. TREADLE_DEBUG=1 tells each reason"
+    )
+    warnings.warn_explicit(text, RuntimeWarning, place.file or "<unknown>", place.line)
+
+
+def trace_for(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """The trace that a program is made of."""
+    return _apply.trace(guarded(converted(function)), args, kwargs, plain=True)
 
 
 class Program:
@@ -118,16 +202,27 @@ class Program:
     (donated). Its outputs: those of the traced function.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        traced: Traced | None = None,
+    ) -> None:
         self.function = function
-        traced = _apply.trace(function, args, kwargs, twins=True)
+        self.used = next(_uses)
+        traced = traced or trace_for(function, args, kwargs)
+        refuse_left_behind(traced.made, name)
+        _apply.refuse_changed_arrays(traced, _apply.dynamic_leaves(args, kwargs))
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
         held = [(weakref.ref(obj), obj.containers()) for obj in traced.touched]
         self.containers = [(ref, inside) for ref, inside in held if inside]
         self.watched = watch(function)
+        self.numbers = [_Seen(*seen) for seen in traced.numbers]
         self.clock = clock.now
         # Whoever owns this program may be among the objects that the trace touched: hold those weakly only.
-        self.traced = dataclasses.replace(traced, touched=())
+        self.traced = dataclasses.replace(traced, touched=(), numbers=(), made=())
         self._changed_ids = frozenset(map(id, traced.changed))
         self._state_ids = frozenset(map(id, traced.captured))
         self.fixed = [t for t in traced.captured if id(t) not in self._changed_ids]
@@ -137,16 +232,23 @@ class Program:
         self.optimised = driver.optimise(self.module)
         self._first_change = traced.num_outputs + len(traced.changed_args)
         base = traced.num_args + len(self.fixed)
-        donate = {base + i: self._first_change + p for i, p in enumerate(self._places)}
+        # A program that calls Python may be stopped by what that raises: the state must still be there then.
+        self.acts = acts(self.optimised)
+        donate = {} if self.acts else {base + i: self._first_change + p for i, p in enumerate(self._places)}
         names = [f"argument {i}" for i in range(traced.num_args)]
         names += [getattr(t, "name", "") or "a captured tensor" for t in [*self.fixed, *self.updated]]
+        self.deterministic = flags.deterministic
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known_fixed: list[Any] = []
         self._known_updated: list[Any] = []
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""
+        if self.deterministic != flags.deterministic:
+            return False
         if changed(self.watched):
+            return False
+        if not all(seen.holds() for seen in self.numbers):
             return False
         if any(ref() is None or ref().containers() != inside for ref, inside in self.containers):  # type: ignore[union-attr]
             return False
@@ -159,8 +261,8 @@ class Program:
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time."""
         if not self.traced.changed:
-            return self._run(leaves)
-        with _state_lock, _interrupts_deferred():
+            return settled(lambda: self._run(leaves))
+        with state_lock, nullcontext() if self.acts else _interrupts_deferred():
             return self._run(leaves)
 
     def _run(self, leaves: Sequence[Any]) -> Any:
@@ -174,7 +276,7 @@ class Program:
             _admit(self.updated, updated, types[len(fixed) :], name)
         self._known_updated = []
         arrays = list(map(_to_device, leaves))
-        if updated:
+        if updated and not self.acts:
             _unshare(updated)
         outputs = self._execute([*arrays, *fixed, *updated])
         n, m = traced.num_outputs, self._first_change
@@ -188,19 +290,55 @@ class Program:
         return traced.result([Tensor._of(o) for o in outputs[:n]])
 
     def _refuse_aliases(self, leaves: Sequence[Any]) -> None:
-        """What is passed may be part of the state only where neither side is changed (E0212)."""
+        """What is passed may be part of the state only where neither side is changed (E0212), and is no NumPy array if
+        it is changed (E0227)."""
+        _apply.refuse_changed_arrays(self.traced, leaves)
         for i, leaf in enumerate(leaves):
             if id(leaf) in self._changed_ids or (i in self.traced.changed_args and id(leaf) in self._state_ids):
                 tracing.refuse_alias(i)
 
     def _execute(self, arrays: list[Any]) -> list[Any]:
+        if flags.debug_nans:
+            return self._checked(arrays)
         if flags.debug >= 2:
             return driver._execute(self.executable, arrays, self.executable.name)
         return self.executable.call_unchecked(arrays)
 
+    def _checked(self, arrays: list[Any]) -> list[Any]:
+        """Run and look for NaN in the results; if there is one, run op by op to say where it begins (E0415).
 
-# Programs may share state, and a trace gives shared tensors symbolic values for a while: one at a time.
-_state_lock = threading.RLock()
+        What is donated is copied before: then the state is as it was before the call.
+        """
+        rest = arrays[: len(arrays) - len(self.updated)]
+        donated = [pjrt.to_numpy(a) for a in arrays[len(rest) :]]
+        outputs = self.executable.call_unchecked(arrays)
+        if not nans.found(outputs):
+            return outputs
+        for tensor, value in zip(self.updated, donated, strict=True):
+            tensor._value = value
+        fns = self.module.callees()
+        again = quiet(self.module.main, fns)
+        driver.run_fn(again, fns, [Tensor._of(a) for a in [*rest, *donated]])
+        nans.refuse_unlocated(self.executable.name, outputs)
+
+
+class _Seen:
+    """A tensor whose numbers Python saw while tracing, so that they are fixed in the program."""
+
+    def __init__(self, tensor: Tensor, value: Any, numbers: bytes) -> None:
+        self.tensor, self.value, self.numbers = weakref.ref(tensor), value, numbers
+
+    def holds(self) -> bool:
+        """Whether they are the same still. A tensor that is gone was made in the function, anew in each trace."""
+        tensor = self.tensor()
+        if tensor is None:
+            self.value = None
+        if tensor is None or tensor._value is self.value:
+            return True
+        if tracing.fingerprint(tensor.numpy()) != self.numbers:
+            return False
+        self.value = tensor._value  # moved to the device, or the same numbers again
+        return True
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What each stage of the compiler made of a function, in about ten lines: `stages(loss, params, *args)` gives the text.
+"""What each stage of the compiler made of a function, in ten lines: `stages(loss, params, *args)` gives the text.
 
 `report(module, executable)` gives memory and FLOPs of one compiled program.
 """
@@ -18,7 +18,7 @@ from treadle.api.programs import Program
 from treadle.base import events, text
 from treadle.ir.node import Module
 from treadle.ir.walk import all_nodes
-from treadle.ops._axes import flops
+from treadle.ops._axes import flops, node_flops
 from treadle.runtime.executable import Executable
 from treadle.transforms.pipeline import DEFAULT
 
@@ -57,6 +57,8 @@ def stages(loss: Callable[..., Any], params: Sequence[Any], *args: Any, name: st
     rows.append(
         ("opt", f"{_count(program.optimised)} after {changes}, in {text.seconds(sum(e.seconds for e in passes))}")
     )
+    rows.append(("work", _work(program.optimised)))
+    rows.append(("state", _state(program)))
     hlo = driver.stablehlo(program.optimised)
     rows.append(("hlo", f"{hlo.count('stablehlo.')} StableHLO operations, {len(hlo) / 1024:.0f} KiB of text"))
     optimised = program.executable.hlo_text()
@@ -80,6 +82,23 @@ def _count(module: Module) -> str:
     names = Counter(node.op.name for node in all_nodes(module))
     most = ", ".join(f"{count} {name}" for name, count in names.most_common(4))
     return f"{sum(names.values())} nodes ({most}, ...)"
+
+
+def _work(module: Module) -> str:
+    """Where the FLOPs are."""
+    found: Counter[str] = Counter()
+    for node in module.main.nodes:
+        found[node.op.name] += node_flops(node, module)
+    total = sum(found.values())
+    parts = [f"{count / total:.0%} {name}" for name, count in found.most_common(4) if count]
+    return f"{total / 1e6:,.3g} MFLOP: {', '.join(parts) or 'nothing'}"
+
+
+def _state(program: Program) -> str:
+    """What the program reads beside its arguments, and what it changes."""
+    read, changed = [*program.fixed, *program.updated], program.traced.changed
+    size = text.size(sum(t.type.bytes for t in read))
+    return f"{len(read)} tensors read from outside, {size}; {len(changed)} of them changed, in donated memory"
 
 
 def _run(program: Program, args: tuple[Any, ...]) -> str:

@@ -94,7 +94,7 @@ def of(what: Any) -> DType:
     if what in _PYTHON:
         return _PYTHON[what]
     try:
-        name = np.dtype(what).name
+        name = "None" if what is None else np.dtype(what).name  # NumPy takes None for float64
     except TypeError:
         name = str(what)
     if name not in _BY_NAME:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from treadle.base.errors import UserError
 from treadle.base.flags import flags
 
 
@@ -40,11 +41,20 @@ def record(stage: str, name: str, seconds: float = 0.0, **payload: Any) -> Event
     event = Event(stage, name, seconds, payload, time.time())
     _events.append(event)
     if flags.events:
-        with _lock, open(flags.events, "a") as file:
-            file.write(json.dumps(asdict(event), default=str) + "\n")
+        _append(flags.events, json.dumps(asdict(event), default=str))
     for reader in _readers:
         reader(event)
     return event
+
+
+def _append(path: str, line: str) -> None:
+    """Add a line to the file. Raises E0704 when it cannot be written."""
+    try:
+        with _lock, open(path, "a") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        why = f"TREADLE_EVENTS={path!r} cannot be written: {error.strerror}"
+        raise UserError("E0704", why, fix="name a file in a folder that is there, or unset TREADLE_EVENTS") from None
 
 
 @contextmanager

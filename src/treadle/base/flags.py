@@ -32,14 +32,14 @@ class Flag:
             value = {"0": False, "1": True}[text] if self.type is bool else self.type(text)
         except (KeyError, ValueError):
             raise UserError("E0701", f"{self.env}={text!r} is not {self._wanted()}", fix=f"unset {self.env}") from None
-        if self.choices and value not in self.choices:
+        if (self.choices and value not in self.choices) or (self.type is int and value < 0):
             raise UserError("E0701", f"{self.env}={text!r} is not {self._wanted()}", fix=f"unset {self.env}")
         return value
 
     def _wanted(self) -> str:
         if self.choices:
             return "one of " + ", ".join(map(str, self.choices))
-        return "0 or 1" if self.type is bool else f"a value of type {self.type.__name__}"
+        return {bool: "0 or 1", int: "a whole number of 0 or more"}.get(self.type, "a text")
 
 
 FLAGS: dict[str, Flag] = {
@@ -50,6 +50,19 @@ FLAGS: dict[str, Flag] = {
     "cache_dir": Flag("TREADLE_CACHE_DIR", str, "", "Folder of compiled programs; empty: the user's cache folder."),
     "cache_bytes": Flag("TREADLE_CACHE_BYTES", int, 2 << 30, "Size in bytes above which old programs are removed."),
     "malloc": Flag("TREADLE_MALLOC", bool, True, "Tune the C allocator for large arrays before the first one (glibc)."),
+    "max_programs": Flag(
+        "TREADLE_MAX_PROGRAMS", int, 128, "Programs that a jitted function keeps, the last used ones; 0: no limit."
+    ),
+    "host_elements": Flag(
+        "TREADLE_HOST_ELEMENTS", int, 1 << 15, "Eager ops on CPU arrays of up to so many elements use NumPy; 0: none."
+    ),
+    "debug_nans": Flag(
+        "TREADLE_DEBUG_NANS", int, 0, "1: stop at the first op that gives NaN; 2: or an infinity.", (0, 1, 2)
+    ),
+    "deterministic": Flag("TREADLE_DETERMINISTIC", bool, False, "Let XLA use only kernels that give the same bits."),
+    "recursion": Flag(
+        "TREADLE_RECURSION", int, 1024, "How deep a compiled function may call itself where tensors decide (E0312)."
+    ),
     "verify": Flag("TREADLE_VERIFY", bool, False, "Check the IR after every pass (tests switch it on)."),
     "events": Flag("TREADLE_EVENTS", str, "", "File to which events are appended as JSON lines; empty: none."),
 }
@@ -110,7 +123,7 @@ def override(**values: Any) -> Iterator[None]:
 
 def check_environment() -> None:
     """Raise E0703 for a TREADLE_ variable that no flag reads: a misspelt switch must not be silent."""
-    known = {flag.env for flag in FLAGS.values()}
+    known = [flag.env for flag in FLAGS.values()]
     for name in os.environ:
         if name.startswith("TREADLE_") and name not in known:
             raise UserError(

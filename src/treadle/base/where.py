@@ -14,9 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import TracebackType
+
+import numpy as np
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
-_hidden = [_PACKAGE, "<frozen "]
+_STANDARD = str(Path(os.__file__).parent) + os.sep  # contextlib, importlib, copy, ...
+_NUMPY = str(Path(np.__file__).parent) + os.sep
+_hidden = [_PACKAGE, _NUMPY, "<frozen "]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,16 @@ def _where(file: str, line: int, scope: str) -> Where:
 
 @lru_cache(maxsize=1 << 12)
 def is_hidden(file: str) -> bool:
-    """Whether a file's lines are never the user's: the package's own, and what `hide` was given."""
+    """Whether a file's lines are never the user's: the package's own, NumPy's, those of the standard library, and what
+    `hide` was given."""
+    if file.startswith(_STANDARD):
+        return "-packages" not in file.removeprefix(_STANDARD).split(os.sep)[0]
     return any(file.startswith(prefix) for prefix in _hidden)
+
+
+def is_package(file: str) -> bool:
+    """Whether a file is the package's own."""
+    return file.startswith(_PACKAGE)
 
 
 def hide(folder: str) -> None:
@@ -78,6 +91,16 @@ def here() -> Where:
             break
         frame = frame.f_back
     return _where(frame.f_code.co_filename, frame.f_lineno, _scopes.path)
+
+
+def of_traceback(trace: TracebackType | None) -> Where:
+    """The innermost line of a traceback that is the user's; `here()` where there is none."""
+    found = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        found = found if is_hidden(file) else _where(file, trace.tb_lineno, _scopes.path)
+        trace = trace.tb_next
+    return here() if found is None else found
 
 
 def scope_path() -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.base import arguments
 from treadle.base.errors import UserError
 
 Images = NDArray[np.float32]
@@ -27,10 +28,9 @@ def load_digits(held_out: float = 0.2, seed: int = 0) -> tuple[Part, Part]:
     held_out: the share of every digit that goes to the test part, 0 < held_out < 1. The split and the order of both
     parts depend on held_out and seed alone. Raises E0513 for a bad share or seed, E0601 if the file is damaged.
     """
-    if not 0 < held_out < 1:
-        raise UserError("E0513", f"load_digits: held_out is {held_out}", fix="give a share between 0 and 1")
-    if seed < 0:
-        raise UserError("E0513", f"load_digits: seed is {seed}", fix="give a seed of 0 or more")
+    if not arguments.is_real(held_out) or not 0 < held_out < 1:
+        raise UserError("E0513", f"load_digits: held_out is {held_out!r}", fix="give a share between 0 and 1")
+    seed = arguments.count(seed, "load_digits: seed", 0, "E0513")
     images, labels = _read(Path(__file__).with_name("digits.npz").read_bytes())
     x = (images.astype(np.float32) / np.float32(16))[:, None]
     y = labels.astype(np.int32)

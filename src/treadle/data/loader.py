@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from treadle.base import arguments
 from treadle.base.errors import UserError
 
 Array = NDArray[Any]
@@ -20,7 +21,7 @@ class ArrayDataset:
     """Arrays whose rows belong together: row i of each is sample i. Raises E0510 if lengths differ, E0512 if empty."""
 
     def __init__(self, *arrays: ArrayLike) -> None:
-        self.arrays: tuple[Array, ...] = tuple(np.asarray(a) for a in arrays)
+        self.arrays: tuple[Array, ...] = tuple(arguments.array(a, f"array {i}") for i, a in enumerate(arrays))
         shapes = ", ".join(str(list(a.shape)) for a in self.arrays)
         if not self.arrays or any(a.ndim == 0 for a in self.arrays):
             raise UserError("E0512", f"no rows: shapes {shapes or 'none'}", fix="give arrays with axes")
@@ -33,8 +34,11 @@ class ArrayDataset:
         return len(self.arrays[0])
 
     def __getitem__(self, rows: int | slice | Array) -> tuple[Array, ...]:
-        """The given rows of each array."""
-        return tuple(a[rows] for a in self.arrays)
+        """The given rows of each array. Raises E0506 for rows that are not there."""
+        try:
+            return tuple(a[rows] for a in self.arrays)
+        except IndexError as error:
+            raise UserError("E0506", f"rows {rows!r}: {error}", fix=f"use 0 to {len(self) - 1}") from None
 
 
 class DataLoader:
@@ -59,14 +63,12 @@ class DataLoader:
         elif isinstance(arrays, tuple | list):
             self.dataset = ArrayDataset(*arrays)
         else:
-            self.dataset = ArrayDataset(np.asarray(arrays))
-        if batch_size < 1:
-            raise UserError("E0511", f"batch_size is {batch_size}", fix="give 1 or more")
+            self.dataset = ArrayDataset(arguments.array(arrays))
+        batch_size = arguments.count(batch_size, "batch_size", 1, "E0511")
         if drop_last and len(self.dataset) < batch_size:
             why = f"{len(self.dataset)} samples give no full batch of {batch_size}, and drop_last leaves out the rest"
             raise UserError("E0512", why, fix=f"give a batch_size of at most {len(self.dataset)}, or drop_last=False")
-        if seed < 0:
-            raise UserError("E0513", f"seed is {seed}", fix="give a seed of 0 or more")
+        seed = arguments.count(seed, "seed", 0, "E0513")
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self.epoch = 0
         self._done = 0  # batches of this epoch that have been handed out
@@ -101,6 +103,8 @@ class DataLoader:
 
     def load_state_dict(self, state: Mapping[str, int | bool]) -> None:
         """Go on where `state` was taken. Raises E0514 if it is incomplete or of a loader with other settings."""
+        if not isinstance(state, Mapping):
+            raise UserError("E0514", f"the state is {arguments.brief(state)}", fix="give what state_dict gave")
         wanted = self._settings()
         if missing := [k for k in ("epoch", "batch", *wanted) if k not in state]:
             raise UserError("E0514", f"the loader's state lacks {', '.join(missing)}", fix="give what state_dict gave")

@@ -6,11 +6,12 @@ The rules are given a `GraphWriter`. Calls are inlined; parameters of main becom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from treadle.base.arguments import brief
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError, internal_error
 from treadle.ir.interp import expansion
@@ -33,6 +34,7 @@ class GraphWriter:
         self.types: Types = ()
         self.out: Types = ()
         self.nodes: list[Any] = []
+        self._count = 0
         self.constants: dict[str, Any] = {}
         self._path = ""
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -42,12 +44,28 @@ class GraphWriter:
 
         attributes: as in the ONNX operator's description; an element type or a NumPy array may be given as such.
         """
-        number = len(self.nodes)
+        number = self._number()
         names = [f"v{number}" if outputs == 1 else f"v{number}_{i}" for i in range(outputs)]
         made = self.onnx.helper.make_node(op_type, list(inputs), names, f"{self._path}#{number}")
         made.attribute.extend([self._attribute(k, v) for k, v in attributes.items() if v is not None])
         self.nodes.append(made)
         return names[0] if outputs == 1 else tuple(names)
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def graph(self, inputs: Types, outputs: Types, build: Callable[..., Sequence[str]]) -> Any:
+        """A graph that is an attribute: a branch, or the body of a loop. `build` gets the names of its inputs, gives
+        those of its outputs, and may use every name that is known around it."""
+        number, around, self.nodes = self._number(), self.nodes, []
+        names = [f"g{number}_x{i}" for i in range(len(inputs))]
+        ends = [f"g{number}_y{i}" for i in range(len(outputs))]
+        for result, end in zip(build(*names), ends, strict=True):
+            self.nodes.append(self.onnx.helper.make_node("Identity", [result], [end], end))
+        nodes, self.nodes = self.nodes, around
+        values = [[self.value(*v) for v in zip(n, t, strict=True)] for n, t in ((names, inputs), (ends, outputs))]
+        return self.onnx.helper.make_graph(nodes, f"{self._path}#g{number}", *values)
 
     def const(self, array: Any) -> str:
         """The name of a constant; equal ones are kept once."""
@@ -120,6 +138,8 @@ def to_onnx(module: Module, name: str = "treadle") -> Any:
     Raises E0610 for an op without an ONNX form, E0611 without the package onnx, E0612 when an ONNX operator does not
     take the element type.
     """
+    if not isinstance(module, Module):
+        raise UserError("E0103", f"the module is {brief(module)}", fix="pass td.trace_module(function, *args)")
     writer = GraphWriter(module)
     main, helper = module.main, writer.onnx.helper
     inputs = [f"x{i}" for i in range(len(main.params))]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
 from treadle.frontend import shaping
@@ -66,6 +66,7 @@ def from_numpy(array: Any) -> Any:
 
 def _default(number: Any) -> DType:
     """The type of a tensor filled with a Python number or with a number that has a type."""
+    number = lift(number) if is_tensor(number) else number
     kind: Any = number.dtype if hasattr(number, "dtype") else type(number)
     return dtypes.of(kind)
 
@@ -73,18 +74,23 @@ def _default(number: Any) -> DType:
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """A tensor with every element fill_value (a number or 0-d tensor); its type unless `dtype` is given."""
     sizes = ints((shape,))
+    if not (is_tensor(fill_value) or is_array(fill_value) or is_number(fill_value)):
+        raise UserError("E0103", f"fill_value is {fill_value!r}", fix="give a number or a 0-d tensor")
     kind = _default(fill_value) if dtype is None else dtypes.of(dtype)
     if is_tensor(fill_value):
         return shaping.broadcast_to(cast(fill_value, kind), sizes)
     value = fill_value.item() if is_array(fill_value) else fill_value
-    if not is_number(value):
-        raise UserError("E0103", f"fill_value {fill_value!r}", fix="give a number or a 0-d tensor")
     if isinstance(value, complex) and kind.kind == "c":
         return shaping.broadcast_to(make_tensor(value, kind), sizes)
     if build.active():
         return wrapped(creation.full(value=value, shape=sizes, dtype=kind))
     creation.full.rules["type"](value=value, shape=sizes, dtype=kind)
-    return make_tensor(np.full(sizes, value, kind.np))
+    try:
+        return make_tensor(np.full(sizes, value, kind.np))
+    except MemoryError:
+        size = math.prod(sizes) * kind.bytes
+        why = f"a tensor of {size:,} bytes does not fit into memory"
+        raise UserError("E0405", why, fix="use smaller sizes") from None
 
 
 def zeros(*shape: Any, dtype: Any = dtypes.float32) -> Any:
@@ -154,6 +160,8 @@ def _wrapped_index(count: int, kind: DType) -> Any:
 def linspace(start: float, stop: float, num: int, dtype: Any = dtypes.float32) -> Any:
     """`num` numbers evenly spaced from start to stop, both included; computed in double precision and rounded once."""
     count = integer(num, "num")
+    if not (is_number(start) and is_number(stop)):
+        raise UserError("E0103", f"linspace from {start!r} to {stop!r}", fix="give two Python numbers")
     if count < 0:
         raise UserError("E0109", f"num {num} is negative", fix="give the count of numbers")
     step = (stop - start) / max(count - 1, 1)
@@ -166,7 +174,7 @@ def linspace(start: float, stop: float, num: int, dtype: Any = dtypes.float32) -
 
 def eye(n: int, m: int | None = None, k: int = 0, dtype: Any = dtypes.float32) -> Any:
     """A matrix n x m (n x n) with ones on diagonal number k, else zeros."""
-    shape = ints((n, n if m is None else m))
+    shape = tuple([arguments.count(size, "a size", 0, "E0109") for size in (n, n if m is None else m)])
     rows, columns = (_grid(shape, axis) for axis in (0, 1))
     return cast(compare.equal(columns - rows, k), dtypes.of(dtype))
 
@@ -212,6 +220,8 @@ def manual_seed(seed: int) -> Generator:
 
 
 def _next(generator: Generator | None) -> Any:
+    if generator is not None and not isinstance(generator, Generator):
+        raise UserError("E0103", f"generator is {generator!r}", fix="pass td.Generator(seed)")
     return (default_generator if generator is None else generator).next_key()
 
 

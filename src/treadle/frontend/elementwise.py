@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.base import dtypes
-from treadle.base.errors import UserError
-from treadle.frontend import trace as tracing
-from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type, wrapped
+from treadle.frontend import quick
+from treadle.frontend.lift import cast, dtype_of, floating, fresh, is_number, lift, weak_type
 from treadle.ir.op import Op
-from treadle.ops import activation, complex, elementwise, functions, trigonometry
+from treadle.ops import activation, compare, complex, elementwise, functions, trigonometry
 from treadle.ops.casting import stop_gradient as _stop_gradient
 
 Function = Callable[..., Any]
@@ -29,7 +28,7 @@ def of_floats(op: Op) -> Function:
     def function(x: Any) -> Any:
         return op(floating(x))
 
-    return function
+    return quick.single(op, function)
 
 
 def of_any(op: Op) -> Function:
@@ -37,9 +36,9 @@ def of_any(op: Op) -> Function:
 
     @functools.wraps(op, updated=())
     def function(x: Any) -> Any:
-        return of_numbers(op, x) if all_numbers(x) else op(lift(x))
+        return op(lift(x))
 
-    return function
+    return quick.single(op, function)
 
 
 def of_inexact(op: Op) -> Function:
@@ -50,7 +49,7 @@ def of_inexact(op: Op) -> Function:
         x = lift(x)
         return op(x) if x.dtype.is_inexact else fresh(x)
 
-    return function
+    return quick.single(op, function)
 
 
 def of_pairs(op: Op) -> Function:
@@ -58,9 +57,9 @@ def of_pairs(op: Op) -> Function:
 
     @functools.wraps(op, updated=())
     def function(x: Any, y: Any) -> Any:
-        return of_numbers(op, x, y) if all_numbers(x, y) else op(*pair(x, y))
+        return op(*pair(x, y))
 
-    return function
+    return quick.double(op, function)
 
 
 def of_float_pairs(op: Op) -> Function:
@@ -68,27 +67,10 @@ def of_float_pairs(op: Op) -> Function:
 
     @functools.wraps(op, updated=())
     def function(x: Any, y: Any) -> Any:
-        if all_numbers(x, y):
-            return of_numbers(op, x, y)
         x, y = pair(x, y)
-        return op(x if is_number(x) else floating(x), y if is_number(y) else floating(y))
+        return op(x if is_weak(x) else floating(x), y if is_weak(y) else floating(y))
 
     return function
-
-
-def all_numbers(*operands: Any) -> bool:
-    """Whether all are Python numbers and one of them is an input of the running trace."""
-    return all(map(is_weak, operands)) and any(not is_number(x) for x in operands)
-
-
-def of_numbers(op: Any, *operands: Any) -> Any:
-    """An op on Python numbers of which some are inputs of the trace: in double precision, the result weak like them."""
-    trace = tracing.current()
-    if trace is None:
-        raise UserError("E0202", "an input of a traced function is used after it ended", fix="return it instead")
-    result = op(*[x if is_number(x) else trace.read(x) for x in operands])
-    kinds: dict[str, type] = {"f": float, "c": builtins.complex}
-    return wrapped(result, kinds.get(result.dtype.kind))
 
 
 def pair(*operands: Any) -> tuple[Any, ...]:
@@ -141,15 +123,25 @@ arctan2 = of_float_pairs(functions.atan2)
 def pow(x: Any, y: Any) -> Any:
     """x ** y of each element. A Python number y that is whole is a repeated product, exact for negative x too.
 
-    Raises E0120 for an integer tensor to a negative whole power.
+    Of complex numbers it is exp(y * log(x)), and 0 ** 0 is 1. Raises E0120 for an integer tensor to a negative whole
+    power.
     """
-    if all_numbers(x, y):
-        return of_numbers(functions.pow, x, y)
     is_int = isinstance(y, int) and not isinstance(y, bool)
     if (is_int or (isinstance(y, float) and is_number(y) and y.is_integer())) and builtins.abs(y) <= 64:
         x = floating(x) if isinstance(y, float) else lift(x)
         return functions.integer_pow(x, exponent=int(y))
-    return functions.pow(*pair(x, y))
+    x, y = pair(x, y)
+    if any(getattr(v, "dtype", None) in (dtypes.complex64, dtypes.complex128) for v in (x, y)):
+        return _complex_pow(x, y)
+    return functions.pow(x, y)
+
+
+def _complex_pow(x: Any, y: Any) -> Any:
+    kind = dtypes.promote(*[dtype_of(v) for v in (x, y) if not is_weak(v)])
+    x, y = (cast(lift(v), kind) for v in (x, y))
+    nothing = compare.equal(x, 0)
+    out = functions.exp(y * functions.log(compare.select(nothing, 1, x)))
+    return compare.select(nothing, cast(compare.equal(y, 0), kind), out)
 
 
 def real(x: Any) -> Any:

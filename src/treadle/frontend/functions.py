@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from treadle.base import dtypes
+from treadle.base.arguments import is_real
 from treadle.base.errors import UserError
+from treadle.frontend import quick
 from treadle.frontend.elementwise import (
     abs,
     add,
@@ -204,6 +206,8 @@ def sum(
     x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """The sum over axes, in `dtype` if given. An empty sum is 0."""
+    if dim is None and dtype is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_sum, x, axis)) is not None:
+        return found
     x = _summable(x, dtype)
     axes = _axes(x, axis, dim)
     return _kept(reduce.reduce_sum(x, axes=axes), x, axes, keepdims, keepdim)
@@ -213,6 +217,8 @@ def prod(
     x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """The product over axes, in `dtype` if given. An empty product is 1."""
+    if dim is None and dtype is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_prod, x, axis)) is not None:
+        return found
     x = _summable(x, dtype)
     axes = _axes(x, axis, dim)
     return _kept(reduce.reduce_prod(x, axes=axes), x, axes, keepdims, keepdim)
@@ -220,23 +226,29 @@ def prod(
 
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The mean over axes; NaN of no elements."""
+    if dim is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_mean, x, axis)) is not None:
+        return found
     x = floating(x)
     axes = _axes(x, axis, dim)
     return _kept(reduce.reduce_mean(x, axes=axes), x, axes, keepdims, keepdim)
 
 
 def trace(x: Any) -> Any:
-    """The sum of the main diagonal of the last two axes. Raises E0107 when their sizes differ."""
+    """The sum of the main diagonal of the last two axes."""
     return sum(diagonal(x), -1)
 
 
 def max(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for none."""
+    if dim is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_max, x, axis)) is not None:
+        return found
     return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_max, reduce.reduce_or)
 
 
 def min(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The smallest element over axes (values only, also with `dim=`); NaN if there is one. Raises E0130 for none."""
+    if dim is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_min, x, axis)) is not None:
+        return found
     return _extreme(x, _axes(lift(x), axis, dim), keepdims or keepdim, reduce.reduce_min, reduce.reduce_and)
 
 
@@ -283,6 +295,8 @@ def var(
     away = wide - mean(wide, axes, True)
     less_by = ddof if ddof is not None else int(unbiased) if unbiased is not None else correction
     count = math.prod([x.shape[i] for i in axes])
+    if not is_real(less_by):
+        raise UserError("E0103", f"the correction is {less_by!r}", fix="give a number: 0, or 1 for samples")
     divisor = builtins.max(float(count - less_by), 0.0)
     out = reduce.reduce_sum(square(away), axes=axes) / (divisor if count else math.nan)
     return _kept(cast(out, x.dtype), x, axes, keepdims, keepdim)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
-from treadle.base.errors import UserError
+from treadle.base import arguments, dtypes
+from treadle.base.errors import UserError, UserIndexError
 from treadle.frontend import trace as tracing
 from treadle.frontend.lift import (
     any_tensor,
@@ -30,7 +30,7 @@ from treadle.frontend.lift import (
     positions,
 )  # fmt: skip
 from treadle.frontend.shaping import broadcast_to, permute, reshape, window
-from treadle.ops import compare, elementwise, shape
+from treadle.ops import compare, elementwise, scatter, shape
 from treadle.ops import index as ops
 from treadle.ops._types import broadcast_shapes
 from treadle.ops.dynamic import dynamic_slice, dynamic_update_slice
@@ -63,23 +63,43 @@ class Plan:
 
 def get(x: Any, index: Any) -> Any:
     """x[index], a new tensor."""
+    if _is_flag(index):
+        known = bool(index)
+        return broadcast_to(reshape(x, (1, *x.shape)), (int(known), *x.shape))
     plan = _parse(tuple(x.shape), index)
     return _look_up(_view(x, plan), plan)
 
 
-def put(x: Any, index: Any, value: Any) -> Any:
-    """x with value (cast to its type, broadcast) at index, a new tensor. Raises E0108 when it does not broadcast."""
-    value = cast(lift(value), x.dtype)
+def put(x: Any, index: Any, value: Any, op: Any = None, join: Any = None) -> Any:
+    """x with value (cast to its type, broadcast) at index, a new tensor. Raises E0108 when it does not broadcast.
+
+    With join(old, new) what is there is joined with the value instead of replaced; op: the scatter op that does the
+    same for slices, once for each time that a place is named.
+    """
+    value = elements(value, x.dtype)
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
     if _is_mask(index) and tuple(index.shape) == tuple(x.shape)[: index.ndim] and value.ndim <= x.ndim - index.ndim:
         wide = reshape(lift(index), (*index.shape, *[1] * (x.ndim - index.ndim)))
-        return compare.select(broadcast_to(wide, x.shape), broadcast_to(value, x.shape), x)
+        new = broadcast_to(value, x.shape)
+        return compare.select(broadcast_to(wide, x.shape), new if join is None else join(x, new), x)
+    if _is_flag(index):
+        new = broadcast_to(value, x.shape)
+        return compare.select(lift(index), new if join is None else join(x, new), x)
     plan = _parse(tuple(x.shape), index)
     if plan.place is None:
-        return _put_back(x, plan, _fit(value, tuple(plan.view)))
+        new = _fit(value, tuple(plan.view))
+        return _put_back(x, plan, new if join is None else join(_view(x, plan), new))
     view = _view(x, plan)
-    return _put_back(x, plan, _written(view, plan, value))
+    return _put_back(x, plan, _written(view, plan, value, op))
+
+
+def elements(value: Any, dtype: dtypes.DType) -> Any:
+    """What is to be written, as a tensor of that type. Python numbers, also in lists, are rounded once."""
+    if is_tensor(value) or is_array(value) or any_tensor(value):
+        return cast(lift(value), dtype)
+    lost = arguments.array(value, "the value").dtype.kind == "c" and dtype.kind != "c"
+    return cast(lift(value), dtype) if lost else make_tensor(value, dtype)
 
 
 def _fit(value: Any, shape: Ints) -> Any:
@@ -95,14 +115,20 @@ def _is_mask(item: Any) -> bool:
     return (is_tensor(item) or isinstance(item, np.ndarray)) and dtypes.of(item.dtype) is dtypes.bool_ and item.ndim > 0
 
 
+def _is_flag(item: Any) -> bool:
+    """A mask without axes: a tensor or array, for a plain True is taken for a mistake."""
+    is_one = (is_tensor(item) or isinstance(item, np.ndarray)) and item.ndim == 0
+    return is_one and dtypes.of(item.dtype) is dtypes.bool_
+
+
 def _parse(sizes: Ints, index: Any) -> Plan:
     """The plan of an index. Raises E0506 for positions out of range and wrong items, E0507 for a traced mask."""
     items = [_plain(item) for item in (index if isinstance(index, tuple) else (index,))]
     used = sum([_axes_used(item) for item in items])
     if used > len(sizes):
-        raise UserError("E0506", f"{used} indices for shape {list(sizes)}", fix=f"give {len(sizes)} at most")
+        raise UserIndexError("E0506", f"{used} indices for shape {list(sizes)}", fix=f"give {len(sizes)} at most")
     if sum(item is Ellipsis for item in items) > 1:
-        raise UserError("E0506", "an index with more than one ...", fix="write : for single axes")
+        raise UserIndexError("E0506", "an index with more than one ...", fix="write : for single axes")
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (len(sizes) - used)
     return _plan(sizes, [part for item in items for part in (_nonzero(item) if _is_mask(item) else [item])])
@@ -116,8 +142,10 @@ def _axes_used(item: Any) -> int:
 def _plain(item: Any) -> Any:
     """Lists as arrays, NumPy's scalars and eager 0-d tensors kept; E0506 for what is no index."""
     if isinstance(item, list | range):
-        item = make_tensor(item) if any_tensor(item) else np.asarray(item)
-        return item.astype(np.int64) if not is_tensor(item) and item.size == 0 else item
+        if any_tensor(item):
+            return make_tensor(item)
+        array = arguments.array(item, "an index")
+        return array.astype(np.int64) if array.size == 0 else array
     if item is None or item is Ellipsis or isinstance(item, slice) or is_tensor(item):
         return item
     if isinstance(item, np.ndarray) and item.ndim > 0:
@@ -125,7 +153,7 @@ def _plain(item: Any) -> Any:
     is_bool = isinstance(item, bool) or (is_array(item) and item.dtype == bool)
     if is_bool or not hasattr(item, "__index__"):
         why = f"{item!r} of type {type(item).__name__} is no index"
-        raise UserError("E0506", why, fix="use ints, slices, arrays, None or ...")
+        raise UserIndexError("E0506", why, fix="use ints, slices, arrays, None or ...")
     return integer(item, "an index")
 
 
@@ -136,7 +164,7 @@ def _nonzero(mask: Any) -> list[Any]:
             raise UserError(
                 "E0507",
                 f"a mask of shape {list(mask.shape)} as index: how many elements it takes is not known during tracing",
-                fix="use td.where(mask, x, 0), or a NumPy mask that is fixed in the program",
+                fix="use td.where(mask, x, 0), td.masked_select(x, mask, size=10), or a fixed NumPy mask",
             )
         mask = mask.numpy()
     return [_Found(places, size) for places, size in zip(np.nonzero(mask), mask.shape, strict=True)]
@@ -182,8 +210,9 @@ def _place(kinds: Sequence[str]) -> int:
 
 def _positions(item: Any, size: int) -> Any:
     if isinstance(item, _Found):
-        if item.size != size:
-            raise UserError("E0506", f"a mask of size {item.size} on an axis of size {size}", fix="make them equal")
+        if item.size not in (size, 0):
+            why = f"a mask of size {item.size} on an axis of size {size}"
+            raise UserIndexError("E0506", why, fix="make them equal")
         return item.places.astype(np.int32)
     return positions(item, size)
 
@@ -192,7 +221,7 @@ def _axis(item: Any, size: int) -> Axis | None:
     """What an int, a slice or a 0-d tensor takes; None for an array."""
     if isinstance(item, slice):
         if item.step is not None and integer(item.step, "a step") == 0:
-            raise UserError("E0506", "a slice with step 0", fix="use another step")
+            raise UserIndexError("E0506", "a slice with step 0", fix="use another step")
         for end in (item.start, item.stop):
             if end is not None:
                 integer(end, "the end of a slice")
@@ -200,11 +229,11 @@ def _axis(item: Any, size: int) -> Axis | None:
         return Axis(taken.start if len(taken) else 0, len(taken), taken.step if len(taken) > 1 else 1)
     if isinstance(item, int):
         if not -size <= item < size:
-            raise UserError("E0506", f"index {item} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
+            raise UserIndexError("E0506", f"index {item} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
         return Axis(item % size, 1, dropped=True)
     if is_tensor(item) and item.ndim == 0:
         if size == 0:
-            raise UserError("E0506", "an element of an axis of size 0", fix="keep empty tensors out")
+            raise UserIndexError("E0506", "an element of an axis of size 0", fix="keep empty tensors out")
         return Axis(0, 1, dropped=True, at=positions(item, size))
     return None
 
@@ -340,8 +369,8 @@ def _moved(x: Any, source: int, place: int, count: int) -> Any:
     return permute(x, (*rest[:place], *range(source, source + count), *rest[place:]))
 
 
-def _written(view: Any, plan: Plan, value: Any) -> Any:
-    """The view with the value at the places that the index arrays name."""
+def _written(view: Any, plan: Plan, value: Any, op: Any = None) -> Any:
+    """The view with the value at the places that the index arrays name, joined with what is there if there is an op."""
     together, place = _array_shape(plan), plan.place or 0
     flat, perm = _flat(view, plan)
     rest = tuple(flat.shape[1:])
@@ -349,32 +378,20 @@ def _written(view: Any, plan: Plan, value: Any) -> Any:
     count = math.prod(together)
     if count == 0 or math.prod(flat.shape) == 0:
         return view
-    size = flat.shape[0]
     places = _flat_positions(view, plan, together)
-    if is_tensor(places):
-        source, hit = _last_writers(reshape(places, (count,)), count, size)
+    places = reshape(places, (count,)) if is_tensor(places) else places.ravel()
+    value = reshape(value, (count, *rest))
+    if op is None and not is_tensor(places):
+        flat = _replaced(flat, places, value)
     else:
-        order, found = np.zeros(size, np.int32), np.zeros(size, bool)
-        order[places.ravel()] = np.arange(count)
-        found[places.ravel()] = True
-        source, hit = literal(order), literal(found)
-    new = ops.take(reshape(value, (count, *rest)), source, axis=0)
-    flat = compare.select(reshape(lift(hit), (size, *[1] * len(rest))), new, flat)
+        flat = (op or scatter.index_set)(flat, operand(places), value, axis=0)
     back = reshape(flat, tuple([view.shape[i] for i in perm]))
     return permute(back, tuple([perm.index(i) for i in range(view.ndim)]))
 
 
-def _last_writers(places: Any, count: int, size: int) -> tuple[Any, Any]:
-    """For each of `size` places the last of the `count` entries that names it, and whether one does; both exact.
-
-    Sums cannot take a maximum, so the entry's number is found bit by bit from the top: where entries of a place that
-    are still alive have the bit set, those without it drop out.
-    """
-    order = np.arange(count, dtype=np.int32)
-    alive: Any = literal(np.ones(count, np.int32))
-    for bit in reversed(range((count - 1).bit_length())):
-        has = literal(order >> bit & 1)
-        here = ops.take(ops.index_sum(places, alive * has, axis=0, size=size), places, axis=0)
-        alive = alive * compare.select(compare.greater(here, 0), has, 1)
-    source = ops.index_sum(places, alive * literal(order), axis=0, size=size)
-    return source, compare.greater(ops.index_sum(places, alive, axis=0, size=size), 0)
+def _replaced(flat: Any, places: Any, value: Any) -> Any:
+    """flat with its first axis at known places replaced, of several values at one place by the last."""
+    source, hit = np.zeros(flat.shape[0], np.int32), np.zeros((flat.shape[0], *[1] * (flat.ndim - 1)), bool)
+    source[places] = np.arange(places.size)
+    hit[places] = True
+    return compare.select(literal(hit), ops.take(value, literal(source), axis=0), flat)

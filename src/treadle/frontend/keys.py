@@ -6,13 +6,13 @@ are inputs), or the value itself (everything else is fixed in the program).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.frontend.trace import is_dynamic, is_tensor, leaf_type
-from treadle.frontend.tree import TreeDef
+from treadle.frontend.tree import TreeDef, argument_name
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
         bad = next(
             i for i, leaf in enumerate(leaves) if not is_dynamic(leaf) and getattr(type(leaf), "__hash__", None) is None
         )
-        path = _name(shape.paths()[bad])
+        path = argument_name(shape.paths()[bad])
         raise UserError(
             "E0207",
             f"{path} is a {type(leaves[bad]).__name__}, which can neither be an input nor be compared",
@@ -55,6 +55,9 @@ def _entry(leaf: Any) -> Any:
         return type(leaf)
     if is_dynamic(leaf):
         return (leaf.dtype, leaf.shape, None)
+    if isinstance(leaf, Iterator):
+        why = f"an argument is a {type(leaf).__name__}, which can be gone through only once"
+        raise UserError("E0207", why, fix="pass a list or tuple: list(...)")
     return (type(leaf), leaf)
 
 
@@ -70,21 +73,13 @@ def _differences(new: Key, old: Key) -> list[str]:
         return [f"the arguments are {new.shape}, before {old.shape}"]
     paths = new.shape.paths()
     found = [
-        f"{_name(p)} is {_show(a)}, before {_show(b)}"
+        f"{argument_name(p)} is {_show(a)}, before {_show(b)}"
         for p, a, b in zip(paths, new.leaves, old.leaves, strict=False)
         if a != b
     ]
     if not found and new.leaves != old.leaves:
         found = ["other arguments are the same tensor"]
     return found or ["a setting or a captured tensor changed"]
-
-
-def _name(path: str) -> str:
-    """`[0][1]['w']` (args, position, path) as `argument 1['w']`."""
-    if path.startswith("[0]["):
-        position, _, rest = path[4:].partition("]")
-        return f"argument {position}{rest}"
-    return f"argument {path[3:]}"
 
 
 def _show(entry: Any) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
-from treadle.base.errors import UserError
+from treadle.base.errors import UserError, UserIndexError
+from treadle.frontend import quick
 from treadle.frontend import trace as tracing
 from treadle.ir import build
 from treadle.ir.node import Value
@@ -32,6 +33,7 @@ def register_tensor(kind: Any) -> None:
     """Tell the functions the tensor class: it stands above them, so they cannot import it. The first one counts."""
     if not _tensor_classes:
         _tensor_classes.append(kind)
+        quick.register(kind)
 
 
 def is_tensor(x: Any) -> bool:
@@ -51,13 +53,18 @@ def is_number(x: Any) -> bool:
 
 def lift(x: Any) -> Any:
     """x itself if it is a tensor, else a new tensor with its elements (Python floats become float32)."""
-    return x if is_tensor(x) else make_tensor(x)
+    if isinstance(x, Value):
+        return x
+    if hasattr(type(x), "__treadle_op__"):
+        return x if x._weak is None else x.strong()
+    return make_tensor(x)
 
 
 def make_tensor(data: Any, dtype: Any = None) -> Any:
     """A new tensor of a number, array, tensor, or list that may hold tensors; a literal inside a traced function."""
     target = None if dtype is None else dtypes.of(dtype)
     if is_tensor(data):
+        data = lift(data) if target is None else data
         return fresh(data) if target in (None, data.dtype) else cast(data, target)
     if any_tensor(data):
         return _stacked(data, _list_dtype(data) if target is None else target)
@@ -94,7 +101,7 @@ def _list_dtype(data: Any) -> DType:
 
 
 def weak_type(x: Any) -> type | None:
-    """float or complex for a Python number that became an input of a traced function, else None."""
+    """bool, int, float or complex for a Python number that became an input of a traced function, else None."""
     found: type | None = getattr(x, "_weak", None)
     return found
 
@@ -126,6 +133,8 @@ def index_along(shape: tuple[int, ...], axis: int, dtype: DType = dtypes.int32) 
 
 def cast(x: Any, dtype: DType) -> Any:
     """x with elements of the type; x itself if it has them."""
+    if getattr(x, "_weak", None) is not None:
+        return x.astype(dtype)
     return x if x.dtype is dtype else cast_op(x, dtype=dtype)
 
 
@@ -179,7 +188,8 @@ def _check_range(array: Any, size: int) -> None:
     signed = array.astype(np.int64) if array.dtype.kind == "i" or array.dtype.itemsize < 8 else array
     wrong = array[(signed >= size) if signed.dtype.kind == "u" else (signed < -size) | (signed >= size)]
     if wrong.size:
-        raise UserError("E0506", f"index {wrong.flat[0]} on an axis of size {size}", fix=f"use {-size} to {size - 1}")
+        why = f"index {wrong.flat[0]} on an axis of size {size}"
+        raise UserIndexError("E0506", why, fix=f"use {-size} to {size - 1}")
 
 
 def positions(indices: Any, size: int) -> Any:
@@ -196,7 +206,7 @@ def positions(indices: Any, size: int) -> Any:
             return cast(indices, dtypes.int64 if indices.dtype.bits > 16 else dtypes.int32)
         indices = indices if indices.dtype.bits >= 32 else cast(indices, dtypes.int32)
         return compare.select(compare.less(indices, 0), indices + size, indices)
-    array = np.asarray(indices)
+    array = arguments.array(indices, "the index")
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":

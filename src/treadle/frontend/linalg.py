@@ -1,7 +1,7 @@
 """`td.linalg`: factors, systems, spectra and norms of matrices in the last two axes; leading axes are a batch.
 
 Integers become float32. The numbers are not known when a program is compiled, so that what NumPy raises an error for
-(singular, not positive definite, NaN) gives infinities or NaN. LU, QR and spectra run on CPUs only (LAPACK).
+(singular, not positive definite, NaN) gives infinities or NaN. CPUs use LAPACK, other devices loops of plain ops.
 """
 
 from __future__ import annotations
@@ -16,26 +16,32 @@ from treadle import ops
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import functions as td
-from treadle.frontend import shaping
+from treadle.frontend import shaping, systems
 from treadle.frontend.create import eye, ones_like, zeros, zeros_like
 from treadle.frontend.lift import floating, integer, lift
+from treadle.frontend.systems import (
+    cholesky_inverse,
+    cholesky_solve,
+    complement,
+    householder_product,
+    kron,
+    lu,
+    lu_solve,
+    tensorinv,
+    tensorsolve,
+    vander,
+)
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "lu_factor",
-    "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm",
-    "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot",
-    "vector_norm",
+    "cholesky", "cholesky_inverse", "cholesky_solve", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "expm", "householder_product", "inv", "kron", "lstsq", "lu", "lu_factor", "lu_solve", "matmul",
+    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer",
+    "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve",
+    "trace", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
-diagonal, matrix_transpose = shaping.diagonal, shaping.matrix_transpose
+adjoint, matrix_transpose = systems.adjoint, shaping.matrix_transpose
 matmul, outer, tensordot = td.matmul, td.outer, td.tensordot
-
-
-def adjoint(x: Any) -> Any:
-    """The conjugate transpose."""
-    x = lift(x)
-    turned = shaping.matrix_transpose(x)
-    return td.conj(turned) if x.dtype.kind == "c" else turned
 
 
 # --- factors and systems ----------------------------------------------------------------------------------------------
@@ -53,11 +59,16 @@ def cholesky(x: Any, upper: bool = False) -> Any:
 def qr(x: Any, mode: str = "reduced") -> Any:
     """(Q, R) with Q R = x: [..., m, k] and [..., k, n], k = min(m, n); mode "r" gives R alone.
 
-    Raises E0103 for another mode, E0180, E0181.
+    mode "complete": k = m; the columns of Q beyond min(m, n) have no derivative. Raises E0103 for another mode, E0180,
+    E0181.
     """
-    if mode not in ("reduced", "r"):
-        raise UserError("E0103", f"mode {mode!r} of qr", fix="use 'reduced' or 'r'")
-    q, r = ops.qr(floating(x))
+    if mode not in ("reduced", "r", "complete"):
+        raise UserError("E0103", f"mode {mode!r} of qr", fix="use 'reduced', 'complete' or 'r'")
+    x = floating(x)
+    q, r = ops.qr(x)
+    if mode == "complete" and x.shape[-2] > x.shape[-1]:
+        more = zeros((*x.shape[:-2], x.shape[-2] - x.shape[-1], x.shape[-1]), dtype=x.dtype)
+        return shaping.concatenate([q, complement(q)], axis=-1), shaping.concatenate([r, more], axis=-2)
     return r if mode == "r" else (q, r)
 
 
@@ -102,18 +113,23 @@ def slogdet(x: Any) -> tuple[Any, Any]:
 # --- spectra ----------------------------------------------------------------------------------------------------------
 
 
-def eigh(x: Any) -> tuple[Any, Any]:
-    """(w, V): eigenvalues, ascending, and eigenvectors in the columns of V, of x Hermitian; its lower triangle is read.
+def eigh(x: Any, UPLO: str = "L") -> tuple[Any, Any]:
+    """(w, V): eigenvalues, ascending, and eigenvectors in the columns of V, of x Hermitian; its lower triangle is read,
+    the upper one with UPLO="U".
 
-    The gradient for V does not exist at equal eigenvalues (see `treadle.ops.decompositions`). Raises E0180, E0181.
+    The gradient for V does not exist at equal eigenvalues (see `treadle.ops.decompositions`). Raises E0103 for another
+    UPLO, E0180, E0181.
     """
-    found: tuple[Any, Any] = ops.eigh(floating(x))
+    if UPLO not in ("L", "U"):
+        raise UserError("E0103", f"UPLO={UPLO!r}", fix="use 'L' or 'U'")
+    x = floating(x)
+    found: tuple[Any, Any] = ops.eigh(adjoint(x) if UPLO == "U" and x.ndim > 1 else x)
     return found
 
 
-def eigvalsh(x: Any) -> Any:
-    """The eigenvalues of Hermitian x, ascending. Raises E0180, E0181."""
-    return eigh(x)[0]
+def eigvalsh(x: Any, UPLO: str = "L") -> Any:
+    """The eigenvalues of Hermitian x, ascending. Raises as `eigh`."""
+    return eigh(x, UPLO)[0]
 
 
 def eig(x: Any) -> tuple[Any, Any]:
@@ -130,12 +146,14 @@ def eigvals(x: Any) -> Any:
 def svd(x: Any, full_matrices: bool = False) -> tuple[Any, Any, Any]:
     """(U, s, Vh) with U diag(s) Vh = x, s descending: [..., m, k], [..., k], [..., k, n], k = min(m, n).
 
-    Raises E0103 for full matrices, which are not offered; E0180, E0181.
+    full_matrices: U [..., m, m] and Vh [..., n, n]; what is beyond k has no derivative. Raises E0180, E0181.
     """
-    if full_matrices:
-        raise UserError("E0103", "svd gives the thin decomposition only", fix="leave full_matrices=False")
-    found: tuple[Any, Any, Any] = ops.svd(floating(x))
-    return found
+    u, s, vh = ops.svd(floating(x))
+    if full_matrices and u.shape[-2] > s.shape[-1]:
+        u = shaping.concatenate([u, complement(u)], axis=-1)
+    if full_matrices and vh.shape[-1] > s.shape[-1]:
+        vh = shaping.concatenate([vh, adjoint(complement(adjoint(vh)))], axis=-2)
+    return u, s, vh
 
 
 def svdvals(x: Any) -> Any:
@@ -143,33 +161,43 @@ def svdvals(x: Any) -> Any:
     return svd(x)[1]
 
 
-def _cutoff(s: Any, shape: Sequence[int], rtol: Any) -> Any:
-    """[..., 1]: what singular values must exceed to count."""
+def _cutoff(s: Any, shape: Sequence[int], rtol: Any, atol: Any = 0) -> Any:
+    """[..., 1]: what singular values must exceed to count. rtol, atol: numbers, or tensors that broadcast to it."""
     share = max(shape[-2:]) * float(np.finfo(s.dtype.np).eps) if rtol is None else rtol
-    return td.max(s, axis=-1, keepdims=True) * share
+    return td.maximum(td.max(s, axis=-1, keepdims=True) * share, atol)
 
 
-def pinv(x: Any, rtol: Any = None) -> Any:
+def _of_hermitian(x: Any) -> tuple[Any, Any, Any]:
+    """As `svd`, for Hermitian x, by `eigh`; not in order."""
+    w, v = eigh(x)
+    return v, td.abs(w), adjoint(v * shaping.expand_dims(td.where(w < 0, -1.0, 1.0).astype(x.dtype), -2))
+
+
+def pinv(x: Any, rtol: Any = None, hermitian: bool = False) -> Any:
     """The Moore-Penrose inverse [..., n, m]; singular values up to rtol times the largest count as 0.
 
-    rtol: default max(m, n) * eps. The gradient needs full rank. Raises E0180, E0181.
+    rtol: default max(m, n) * eps. hermitian: x is, and its lower triangle is read. The gradient needs full rank.
+    Raises E0180, E0181.
     """
     x = floating(x)
-    if 0 in x.shape[-2:]:
+    if x.ndim > 1 and 0 in x.shape[-2:]:
         return shaping.matrix_transpose(x)
-    u, s, vh = svd(x)
+    u, s, vh = _of_hermitian(x) if hermitian else svd(x)
     keep = s > _cutoff(s, x.shape, rtol)
     scale = td.where(keep, 1 / td.where(keep, s, ones_like(s)), zeros_like(s))
     return td.matmul(adjoint(vh) * shaping.expand_dims(scale, -2), adjoint(u))
 
 
-def matrix_rank(x: Any, rtol: Any = None) -> Any:
-    """How many singular values exceed rtol (default max(m, n) * eps) times the largest: int64[...]."""
+def matrix_rank(x: Any, rtol: Any = None, *, atol: Any = 0, hermitian: bool = False) -> Any:
+    """How many singular values exceed rtol (default max(m, n) * eps) times the largest, and atol: int64[...].
+
+    hermitian: x is, and its lower triangle is read. Raises E0180, E0181.
+    """
     x = floating(x)
-    s = svdvals(x)
+    s = td.abs(eigvalsh(x)) if hermitian else svdvals(x)
     if 0 in x.shape[-2:]:
         return zeros(x.shape[:-2], dtype=dtypes.int64)
-    return td.sum((s > _cutoff(s, x.shape, rtol)).astype(dtypes.int64), axis=-1)
+    return td.sum((s > _cutoff(s, x.shape, rtol, atol)).astype(dtypes.int64), axis=-1)
 
 
 def lstsq(a: Any, b: Any, rtol: Any = None) -> Any:
@@ -186,6 +214,9 @@ def lstsq(a: Any, b: Any, rtol: Any = None) -> Any:
 def matrix_exp(x: Any) -> Any:
     """The exponential: the sum over k of x^k / k!. Raises E0180 unless x is square, E0181 for 16-bit floats."""
     return ops.matrix_exp(floating(x))
+
+
+expm = matrix_exp
 
 
 def matrix_power(x: Any, n: int) -> Any:
@@ -242,20 +273,9 @@ def _chain(mats: Sequence[Any], sizes: Sequence[int], known: dict[tuple[int, int
 def vector_norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Any:
     """(sum of |x|^ord)^(1 / ord) over `axis` (default: all); inf and -inf: largest and smallest, 0: how many are not 0.
 
-    Raises E0107 for wrong axes.
+    The derivative of the 2-norm at 0 is 0. Raises E0107 for wrong axes.
     """
-    size = td.abs(floating(x))
-    if ord == math.inf:
-        return td.max(size, axis=axis, keepdims=keepdims)
-    if ord == -math.inf:
-        return td.min(size, axis=axis, keepdims=keepdims)
-    if ord == 0:
-        return td.sum((size != 0).astype(size.dtype), axis=axis, keepdims=keepdims)
-    if ord == 1:
-        return td.sum(size, axis=axis, keepdims=keepdims)
-    if ord == 2:
-        return td.sqrt(td.sum(size * size, axis=axis, keepdims=keepdims))
-    return td.pow(td.sum(td.pow(size, ord), axis=axis, keepdims=keepdims), 1 / ord)
+    return td.norm(x, ord, axis, keepdims)
 
 
 def matrix_norm(x: Any, ord: Any = "fro", keepdims: bool = False) -> Any:
@@ -300,23 +320,36 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     return shaping.reshape(out, tuple([1 if i in kept else n for i, n in enumerate(x.shape)]))
 
 
-def cond(x: Any) -> Any:
-    """The largest singular value divided by the smallest. Raises E0180, E0181."""
-    s = svdvals(x)
-    return td.max(s, axis=-1) / td.min(s, axis=-1)
+def cond(x: Any, p: Any = None) -> Any:
+    """The largest singular value divided by the smallest (p = -2: the other way); infinite for singular x.
+
+    p: another norm, as of `matrix_norm`: norm(x) * norm(inv(x)), of square x. Raises E0103, E0180, E0181.
+    """
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        most, least = td.max(s, axis=-1), td.min(s, axis=-1)
+        return least / most if p == -2 else most / least
+    found = matrix_norm(x, p) * matrix_norm(inv(x), p)
+    return td.where(td.isnan(found) & ~td.any(td.isnan(td.abs(floating(x))), axis=(-2, -1)), math.inf, found)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
+def diagonal(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """The elements of the diagonal number `offset` (above the main one if positive) of two axes, as a new last axis."""
+    x, k = shaping.moveaxis(lift(x), (dim1, dim2), (-2, -1)), integer(offset, "offset")
+    m, n = x.shape[-2:]
+    rows, columns = max(0, -k), max(0, k)
+    size = max(0, min(m - rows, n - columns))
+    rows, columns = min(rows, m - size), min(columns, n - size)
+    x = shaping.cut(shaping.cut(x, x.ndim - 2, rows, rows + size), x.ndim - 1, columns, columns + size)
+    return shaping.diagonal(x)
+
+
 def trace(x: Any, offset: int = 0) -> Any:
     """The sum of the diagonal number `offset` of the last two axes."""
-    x = lift(x)
-    m, n = x.shape[-2:]
-    rows, columns = max(0, -offset), max(0, offset)
-    k = max(0, min(m - rows, n - columns))
-    x = shaping.cut(shaping.cut(x, x.ndim - 2, rows, rows + k), x.ndim - 1, columns, columns + k)
-    return td.sum(shaping.diagonal(x), axis=-1)
+    return td.sum(diagonal(x, offset), axis=-1)
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Any:

@@ -55,10 +55,10 @@ def logical_not(x: Any) -> Any:
 def where(cond: Any, x: Any = None, y: Any = None) -> Any:
     """x where cond is true, else y; all three broadcast, x and y are promoted. The branch not chosen has derivative 0.
 
-    Raises E0103 without x and y: the number of true places is no type, use `numpy.nonzero` outside.
+    Raises E0103 without x and y: `nonzero` gives positions.
     """
     if x is None or y is None:
-        raise UserError("E0103", "where takes three arguments", fix="np.nonzero(cond.numpy()) gives positions")
+        raise UserError("E0103", "where takes three arguments", fix="td.nonzero(cond) gives positions")
     if is_number(x) and is_number(y):
         x, y = (x, lift(y)) if isinstance(y, builtins.complex | float) else (lift(x), y)
     return compare.select(truth(cond), *pair(x, y))

@@ -6,31 +6,37 @@ itself: its handle gets a new value of its old type. Everything else gives new t
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from treadle.base import dtypes
-from treadle.base.errors import UserError
-from treadle.frontend import elementwise, functions, indexing, logic
+from treadle.base import arguments, dtypes, elsewhere
+from treadle.base.errors import UserError, UserTypeError, no_attribute
+from treadle.frontend import counting, elementwise, functions, indexing, interop, logic, quick
+from treadle.frontend import scatter as scattering
 from treadle.frontend.lift import fresh, is_array, is_number, is_tensor, register_tensor, weak_type
+from treadle.ops import products
 
 KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
-def _operator(function: Callable[..., Any]) -> Any:
-    """x op y; anything but tensors, arrays and numbers is left to the other operand."""
+def _operator(function: Callable[..., Any], op: Any = None, short: Callable[..., Any] = quick.pairwise) -> Any:
+    """x op y; anything but tensors, arrays and numbers is left to the other operand. op: where it is not the one that
+    the function wraps."""
+    op = op or getattr(function, "__wrapped__", None)
+    direct = None if op is None else op.numpy_function()
 
     def method(self: Any, other: Any) -> Any:
-        return function(self, other) if _fits(other) else NotImplemented
+        return function(self, other) if _fits(other) else _refused(other)
 
-    return method
+    return method if direct is None else short(direct, method)
 
 
 def _reflected(function: Callable[..., Any]) -> Any:
     """y op x."""
 
     def method(self: Any, other: Any) -> Any:
-        return function(other, self) if _fits(other) else NotImplemented
+        return function(other, self) if _fits(other) else _refused(other)
 
     return method
 
@@ -39,12 +45,20 @@ def _fits(other: Any) -> bool:
     return is_tensor(other) or is_number(other) or is_array(other)
 
 
+def _refused(other: Any) -> Any:
+    """NotImplemented, so that Python asks the other operand; E0102 where that is a plain value without numbers."""
+    if isinstance(other, str | bytes | list | tuple | dict | set | types.FunctionType | None):
+        why = f"a tensor and {arguments.brief(other)} cannot be operands of one operation"
+        raise UserTypeError("E0102", why, fix="make it a tensor of numbers: td.tensor(...)")
+    return NotImplemented
+
+
 def _in_place(function: Callable[..., Any]) -> Any:
     """x op= y: x keeps its type. A Python number that is an input of a traced function is replaced, as numbers are."""
 
     def method(self: Any, other: Any) -> Any:
         if not _fits(other):
-            return NotImplemented
+            return _refused(other)
         result = function(self, other)
         if weak_type(self) is not None:
             return result
@@ -57,7 +71,7 @@ def _in_place(function: Callable[..., Any]) -> Any:
     return method
 
 
-class TensorMethods:
+class TensorMethods(interop.StandardMethods):
     """Mixed into Tensor."""
 
     __slots__ = ()
@@ -76,7 +90,8 @@ class TensorMethods:
     )
     __mod__, __rmod__, __imod__ = (f(elementwise.remainder) for f in (_operator, _reflected, _in_place))
     __pow__, __rpow__, __ipow__ = (f(elementwise.pow) for f in (_operator, _reflected, _in_place))
-    __matmul__, __rmatmul__, __imatmul__ = (f(functions.matmul) for f in (_operator, _reflected, _in_place))
+    __matmul__ = _operator(functions.matmul, products.matmul, quick.product)
+    __rmatmul__, __imatmul__ = _reflected(functions.matmul), _in_place(functions.matmul)
     __and__, __rand__, __iand__ = (f(logic.bitwise_and) for f in (_operator, _reflected, _in_place))
     __or__, __ror__, __ior__ = (f(logic.bitwise_or) for f in (_operator, _reflected, _in_place))
     __xor__, __rxor__, __ixor__ = (f(logic.bitwise_xor) for f in (_operator, _reflected, _in_place))
@@ -104,17 +119,30 @@ class TensorMethods:
     def __invert__(self) -> Any:
         return logic.bitwise_not(self)
 
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise no_attribute(f"a {type(self).__name__}", name, lambda: dir(type(self)), elsewhere.TENSOR)
+
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     # ---------------------------------------------------------------------------------------------------- indexing
     def __getitem__(self, index: Any) -> Any:
-        return indexing.get(self, index)
+        found = quick.item(self, index)
+        return indexing.get(self, index) if found is None else found
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         if weak_type(self) is not None:
             raise UserError("E0505", "a Python number has no elements to set", fix="pass a tensor: td.tensor(...)")
         self._set(indexing.put(self, index, value))
+
+    @property
+    def at(self) -> Any:
+        """x.at[index].add(v): x with v added at index, a new tensor; so also set, multiply, divide, max, min."""
+        return scattering.At(self)
 
     def __iter__(self: Any) -> Iterator[Any]:
         if not self.shape:
@@ -149,7 +177,10 @@ class TensorMethods:
         return functions.stop_gradient(self)
 
     def to(self: Any, dtype: Any) -> Any:
-        """The same elements in another type."""
+        """The same elements in another type. Raises E0103 for the name of a device."""
+        if isinstance(dtype, str) and dtype.split(":")[0] in ("cpu", "cuda", "gpu", "tpu", "mps"):
+            fix = f"choose the device in the environment: TREADLE_PLATFORM={dtype.split(':')[0]}"
+            raise UserError("E0103", f"{dtype!r} is a device; .to() takes an element type", fix=fix)
         made = self.astype(dtype)
         return fresh(made) if made is self else made
 
@@ -208,4 +239,10 @@ class TensorMethods:
     mul, div, neg, equal = functions.mul, functions.div, functions.neg, functions.equal
     logical_and, logical_or, logical_xor = functions.logical_and, functions.logical_or, functions.logical_xor
     logical_not, remainder, floor_divide = functions.logical_not, functions.remainder, functions.floor_divide
+    scatter, scatter_add, scatter_reduce = scattering.scatter, scattering.scatter_add, scattering.scatter_reduce
+    index_add, index_copy, index_fill = scattering.index_add, scattering.index_copy, scattering.index_fill
+    index_reduce, masked_fill = scattering.index_reduce, scattering.masked_fill
+    masked_scatter, put_along_axis = scattering.masked_scatter, scattering.put_along_axis
+    masked_select, unique, nonzero = counting.masked_select, counting.unique, counting.nonzero
+    argwhere, count_nonzero = counting.argwhere, counting.count_nonzero
     view = functions.reshape  # there are no views: another shape is another tensor

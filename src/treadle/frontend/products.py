@@ -11,7 +11,7 @@ from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import shaping
 from treadle.frontend.elementwise import pair
-from treadle.frontend.lift import cast, dtype_of, integer, ints, is_number, lift, one_axis
+from treadle.frontend.lift import cast, dtype_of, integer, ints, is_number, is_tensor, lift, one_axis, weak_type
 from treadle.ops import elementwise
 from treadle.ops.products import contract
 from treadle.ops.products import matmul as matmul_op
@@ -25,6 +25,8 @@ def matmul(x: Any, y: Any) -> Any:
 
     x: [..., m, k], y: [..., k, n] -> [..., m, n]. Raises E0114 for 0-d operands or when the k's differ.
     """
+    if _are_plain(x, y):
+        return matmul_op(x, y)
     x, y = _promoted(x, y)
     if x.ndim == 0 or y.ndim == 0:
         raise UserError("E0114", "a number in a matrix product", fix="use *")
@@ -41,12 +43,20 @@ def matmul(x: Any, y: Any) -> Any:
     return shaping.squeeze(out, -1) if y.ndim == 1 else out
 
 
+def _are_plain(x: Any, y: Any) -> bool:
+    """Whether x and y are matrices of one float type whose sizes fit."""
+    if not (is_tensor(x) and is_tensor(y)) or len(x.shape) != 2 or len(y.shape) != 2:
+        return False
+    return x.shape[1] == y.shape[0] and x.dtype is y.dtype and x.dtype.is_inexact
+
+
 def _promoted(*operands: Any) -> tuple[Any, ...]:
     """Tensors of one element type, which Python numbers take from the others."""
-    strong = [lift(x) for x in operands if not is_number(x)] or [lift(operands[0])]
+    weak = [is_number(x) or weak_type(x) is not None for x in operands]
+    strong = [lift(x) for x, w in zip(operands, weak, strict=True) if not w] or [lift(operands[0])]
     target = dtypes.promote(*[dtype_of(x) for x in strong])
-    for x in operands:
-        target = dtypes.promote_scalar(target, type(x)) if is_number(x) else target
+    for x, w in zip(operands, weak, strict=True):
+        target = dtypes.promote_scalar(target, weak_type(x) or type(x)) if w else target
     return tuple([cast(lift(x), target) for x in operands])
 
 
@@ -102,6 +112,8 @@ def einsum(spec: str, *operands: Any) -> Any:
     without "->" the result has the letters that occur once, sorted. Two operands are contracted at a time, those first
     that give the smallest tensor. Raises E0136 for a spec that does not fit, E0137 when the sizes of a letter differ.
     """
+    if not isinstance(spec, str):
+        raise UserError("E0136", f"the spec is a {type(spec).__name__}", fix='begin with it: einsum("ij,jk->ik", x, y)')
     tensors = list(_promoted(*operands))
     inputs, out = _parse(spec, [x.ndim for x in tensors])
     terms = [_diagonals(x, letters) for x, letters in zip(tensors, inputs, strict=True)]
@@ -147,6 +159,9 @@ def _diagonals(x: Any, letters: str) -> Term:
     for c in letters:
         while letters.count(c) > 1:
             a, b = letters.index(c), letters.rindex(c)
+            if x.shape[a] != x.shape[b]:
+                why = f"{c!r} stands for axes of sizes {x.shape[a]} and {x.shape[b]}"
+                raise UserError("E0137", why, fix="make the sizes equal")
             x = shaping.diagonal(x, a, b)
             letters = letters[:a] + letters[a + 1 : b] + letters[b + 1 :] + c
     return x, letters

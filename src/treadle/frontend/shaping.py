@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
+from treadle.frontend import quick
 from treadle.frontend.lift import (
     cast,
     either,
@@ -36,6 +37,9 @@ Ints = tuple[int, ...]
 
 def reshape(x: Any, *shape: Any) -> Any:
     """The elements, row by row, in another shape; one size may be -1. Raises E0112 when the counts do not fit."""
+    found = quick.reshaped(x, shape)
+    if found is not None:
+        return found
     x, sizes = lift(x), ints(shape)
     if -1 in sizes:
         known = math.prod(n for n in sizes if n != -1)
@@ -154,6 +158,8 @@ cat = concatenate
 
 def _operands(xs: Sequence[Any]) -> list[Any]:
     """The tensors of a sequence; E0103 for none."""
+    if not isinstance(xs, Iterable) or isinstance(xs, str):
+        raise UserError("E0103", f"what is to be joined is {arguments.brief(xs)}", fix="give a list of tensors")
     parts = [lift(x) for x in xs]
     if not parts:
         raise UserError("E0103", "no tensors are given to join", fix="give one or more")
@@ -163,8 +169,8 @@ def _operands(xs: Sequence[Any]) -> list[Any]:
 def stack(xs: Sequence[Any], axis: Any = None, *, dim: Any = None) -> Any:
     """Tensors of one shape joined along a new axis (0 unless named). Raises E0132 when the shapes differ."""
     axis = either("axis", axis, "dim", dim)
-    parts = [lift(x) for x in xs]
-    place = one_axis(0 if axis is None else axis, parts[0].ndim + 1) if parts else 0
+    parts = _operands(xs)
+    place = one_axis(0 if axis is None else axis, parts[0].ndim + 1)
     if any(p.shape != parts[0].shape for p in parts):
         text = " and ".join(str(list(p.shape)) for p in parts)
         raise UserError("E0132", f"shapes {text} cannot be stacked", fix="make them equal")
@@ -224,7 +230,7 @@ def chunk(x: Any, chunks: int, axis: Any = None, *, dim: Any = None) -> tuple[An
 
 def tile(x: Any, *reps: Any) -> Any:
     """x repeated as a whole, reps[i] times along axis i; missing axes or counts are 1."""
-    x, counts = lift(x), ints(reps, "a count")
+    x, counts = lift(x), tuple([arguments.count(n, "a count") for n in ints(reps, "a count")])
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - x.ndim) + tuple(x.shape)
@@ -238,7 +244,7 @@ def repeat_interleave(x: Any, repeats: int, axis: Any = None, *, dim: Any = None
     x, axis = lift(x), either("axis", axis, "dim", dim)
     if axis is None:
         x, axis = reshape(x, (-1,)) if math.prod(x.shape) else reshape(x, (0,)), 0
-    place, count = one_axis(axis, x.ndim), integer(repeats, "the count")
+    place, count = one_axis(axis, x.ndim), arguments.count(repeats, "the count")
     wide = broadcast_to(expand_dims(x, place + 1), (*x.shape[: place + 1], count, *x.shape[place + 1 :]))
     return reshape(wide, (*x.shape[:place], x.shape[place] * count, *x.shape[place + 1 :]))
 
@@ -310,7 +316,7 @@ def _copied(x: Any, low: Ints, high: Ints, mode: str) -> Any:
 def _triangle(x: Any, diagonal: int, lower: bool) -> Any:
     if x.ndim < 2:
         raise UserError("E0107", f"a triangle of {x.ndim} axes", fix="give a matrix, or a batch of them")
-    shape = tuple(x.shape[-2:])
+    shape, diagonal = tuple(x.shape[-2:]), integer(diagonal, "the diagonal")
     rows, columns = (index_along(shape, i, dtypes.int32) for i in (0, 1))
     distance = columns - rows
     inside = distance <= diagonal if lower else distance >= diagonal
@@ -328,12 +334,13 @@ def triu(x: Any, diagonal: int = 0) -> Any:
 
 
 def diagonal(x: Any, axis1: int = -2, axis2: int = -1) -> Any:
-    """The elements with equal positions on two axes of one size, as a new last axis. Raises E0107 for other sizes."""
+    """The elements with equal positions on two axes, as a new last axis. Raises E0107 when they are one axis."""
     x = lift(x)
     a, b = one_axis(axis1, x.ndim), one_axis(axis2, x.ndim)
-    n = x.shape[a]
-    if a == b or n != x.shape[b]:
-        raise UserError("E0107", f"axes {axis1} and {axis2} of shape {list(x.shape)}", fix="name two axes of one size")
+    if a == b:
+        raise UserError("E0107", f"axes {axis1} and {axis2} of shape {list(x.shape)}", fix="name two different axes")
+    n = min(x.shape[a], x.shape[b])
+    x = cut(cut(x, a, 0, n), b, 0, n)
     rest = [i for i in range(x.ndim) if i not in (a, b)]
     lead = tuple([x.shape[i] for i in rest])
     flat = reshape(permute(x, (*rest, a, b)), (*lead, n * n))

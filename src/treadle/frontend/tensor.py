@@ -7,16 +7,19 @@ at once. `x += 1` and `x[i] = v` give the handle another value; indexing and res
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
+from treadle.frontend import interop
 from treadle.frontend import trace as tracing
 from treadle.frontend.methods import TensorMethods
+from treadle.frontend.numbers import NumberMethods
 from treadle.frontend.trace import Trace
 from treadle.ir import op as op_table
 from treadle.ir.build import apply
@@ -56,17 +59,23 @@ class Tensor(TensorMethods):
             same = data.strong().copy() if dtype is None else data.astype(dtype)
             self._value, self._trace = same._value, same._trace
             return
-        array = np.array(data, copy=True)
+        array = arguments.array(data)
+        if not isinstance(data, list | tuple | int | float | complex):  # a list has just been copied
+            array = np.array(array, copy=True)
         if not hasattr(data, "dtype") and dtype is None:
             dtype = {"f": dtypes.float32, "c": dtypes.complex64}.get(array.dtype.kind)
         target = dtypes.of(array.dtype if dtype is None else dtype)
+        if not hasattr(data, "dtype"):
+            _check_range(array, target)
         self._value = array if array.dtype == target.np else array.astype(target.np)
 
     @classmethod
     def _of(cls, value: Any, trace: Trace | None = None, weak: type | None = None) -> Tensor:
         """A handle on a value that is there already."""
-        made = object.__new__(Tensor)
+        made = object.__new__(Tensor if weak is None else Number)
         made._value, made._trace, made._weak = value, trace, weak
+        if trace is not None:
+            trace.made.append(weakref.ref(made))
         return made
 
     def _set(self, other: Tensor) -> None:
@@ -75,9 +84,10 @@ class Tensor(TensorMethods):
             raise UserError("E0503", f"a tensor {self.type} cannot become {other.type}", fix="keep shape and dtype")
         trace = tracing.current()
         if trace is not None:
-            trace.note_change(self)
-            self._value, self._trace = trace.read(other), trace
+            trace.write(self, trace.read(other))
         else:
+            if other._trace is not None:
+                tracing.refuse_escaped()
             self._value, self._trace = other._value, None
 
     # ------------------------------------------------------------------------------------------------ ops
@@ -87,7 +97,13 @@ class Tensor(TensorMethods):
         if trace is None:
             if hooks.run_op is None:
                 raise UserError("E0203", "tensors need the runtime", fix="import treadle, not its parts")
-            return hooks.run_op(op, args, attrs)
+            try:
+                return hooks.run_op(op, args, attrs)
+            except UserError as error:
+                if error.code != "E0402":
+                    raise
+            with tracing.state_lock:  # a program of another thread had taken the array: now it is back
+                return hooks.run_op(op, args, attrs)
         values = [
             trace.read(a)
             if isinstance(a, Tensor)
@@ -133,17 +149,25 @@ class Tensor(TensorMethods):
     # ------------------------------------------------------------------------------------------------ to Python
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array (a copy: later changes of either are not seen by the other)."""
-        if isinstance(self._value, Value):
+        if tracing.is_symbolic(self):
+            if self._trace is not None and not self._trace.open:
+                tracing.refuse_escaped()
             raise UserError(
                 "E0204",
                 f"the numbers of a tensor {self.type} are not known while the function is being traced",
                 fix="return the tensor and look at it outside, or run in eager mode",
             )
-        return np.array(hooks.to_numpy(self._value), copy=True)
+        array = np.array(tracing.settled(lambda: hooks.to_numpy(self._value)), copy=True)
+        if (trace := tracing.current()) is not None:
+            trace.note_numbers(self, array)
+        return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
+        """As `numpy`; copy=False gives a read-only view of the memory (ValueError where only a copy can be had)."""
+        if copy is not False:
+            array = self.numpy()
+            return array if dtype is None else array.astype(dtype, copy=False)
+        return interop.numpy_view(self, dtype)
 
     def item(self) -> Any:
         """The only element as a Python number. Raises E0205 when there is more than one."""
@@ -156,7 +180,7 @@ class Tensor(TensorMethods):
         return self.numpy().tolist()
 
     def _scalar(self, wanted: str) -> Any:
-        if isinstance(self._value, Value):
+        if tracing.is_symbolic(self):
             raise UserError(
                 "E0206",
                 f"{wanted} of a tensor {self.type} is asked for while the function is traced: it has no value yet",
@@ -167,10 +191,16 @@ class Tensor(TensorMethods):
     def __bool__(self) -> bool:
         return bool(self._scalar("the truth value"))
 
+    def _refuse_complex(self) -> None:
+        if self.dtype.kind == "c":
+            raise UserError("E0106", f"{self.type} is no real number", fix="take td.real(x) or td.abs(x) first")
+
     def __int__(self) -> int:
+        self._refuse_complex()
         return int(self._scalar("the int"))
 
     def __float__(self) -> float:
+        self._refuse_complex()
         return float(self._scalar("the float"))
 
     def __complex__(self) -> complex:
@@ -182,9 +212,9 @@ class Tensor(TensorMethods):
         return int(self._scalar("the int"))
 
     def __repr__(self) -> str:
-        if isinstance(self._value, Value):
+        if tracing.is_symbolic(self):
             return f"Tensor({self.type}, traced)"
-        body = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        body = interop.text_of(self.numpy(), "Tensor(")
         return f"Tensor({body}, dtype={self.dtype.name})"
 
     def __format__(self, spec: str) -> str:
@@ -202,14 +232,18 @@ class Tensor(TensorMethods):
         target = dtypes.of(dtype)
         if target is self.dtype and self._weak is None:
             return self.copy()
-        made: Tensor = op_table.get("cast")(Tensor._of(self._value, self._trace), dtype=target)
+        if self._weak is None:
+            made: Tensor = op_table.get("cast")(self, dtype=target)
+            return made
+        trace = tracing.current()
+        value = self._value if trace is None else trace.read(self)
+        made = op_table.get("cast")(Tensor._of(value, self._trace if trace is None else trace), dtype=target)
         return made
 
     def strong(self) -> Tensor:
-        """The tensor itself; a Python number that is an input of a traced function becomes float32 or complex64."""
-        if self._weak is None:
-            return self
-        return self.astype(dtypes.float32 if self._weak is float else dtypes.complex64)
+        """The tensor itself; a Python number that is an input of a traced function becomes what `tensor` makes of such
+        a number: float32, complex64, int64 or bool."""
+        return self if self._weak is None else self.astype(_STRONG[self._weak])
 
     def copy(self) -> Tensor:
         """Another handle with the same value: changing one leaves the other alone."""
@@ -235,6 +269,24 @@ class Tensor(TensorMethods):
         return self
 
 
+class Number(NumberMethods, Tensor):
+    """A Python number that is an input of a traced function; `_weak` is its kind."""
+
+    __slots__ = ()
+
+
+_STRONG = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float32, complex: dtypes.complex64}
+
+
+def _check_range(array: np.ndarray[Any, Any], target: DType) -> None:
+    """Python numbers must fit: E0115 for an integer type that cannot hold them, E0111 for complex ones made real."""
+    if target.is_integer and array.dtype.kind in "iu" and array.size:
+        for number in (array.min(), array.max()):
+            dtypes.check_fits(int(number), target)
+    if array.dtype.kind == "c" and target.kind != "c" and array.imag.any():
+        raise UserError("E0111", f"complex numbers as {target.name}", fix="take the real parts first")
+
+
 def make_tensor(value: Value, trace: Trace, weak: type | None) -> Tensor:
     """A symbolic tensor."""
     return Tensor._of(value, trace, weak)
@@ -250,7 +302,7 @@ def strengthen(values: list[Any], args: Sequence[Any]) -> list[Any]:
         return values
     strong = [v.dtype for v, w in zip(values, weak, strict=True) if not w and isinstance(v, Value)]
     kinds = [a._weak for a in args if isinstance(a, Tensor) and a._weak is not None]
-    target = dtypes.complex64 if complex in kinds else dtypes.float32
+    target = dtypes.promote(*[_STRONG[kind] for kind in kinds])
     if strong:
         target = dtypes.promote(*strong)
         for kind in kinds:

@@ -137,3 +137,11 @@ def tree_map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
             raise UserError("E0211", f"the trees differ: {shape} and {other_shape}", fix="pass trees of one shape")
         others.append(found)
     return shape.unflatten([function(*xs) for xs in zip(leaves, *others, strict=True)])
+
+
+def argument_name(path: str) -> str:
+    """The path of a leaf of (args, kwargs) in words: `[0][1]['w']` is `argument 1['w']`."""
+    if path.startswith("[0]["):
+        position, _, rest = path[4:].partition("]")
+        return f"argument {position}{rest}"
+    return f"argument {path[3:]}"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.base.where import UNKNOWN, here
 from treadle.ir.node import Attrs, Fn, Node, Value
@@ -71,6 +72,8 @@ def apply(op: Any, args: Sequence[Any], attrs: Attrs) -> Any:
 
     Errors of the op's rules are given its name and the user's line.
     """
+    if isinstance(attrs.get("dtype"), str):
+        attrs = {**attrs, "dtype": dtypes.of(attrs["dtype"])}
     try:
         prepare = op.rules.get("prepare")
         if prepare is not None:
@@ -85,9 +88,10 @@ def apply(op: Any, args: Sequence[Any], attrs: Attrs) -> Any:
         if error.why.startswith(f"{op.name}:"):
             raise
         raise error.named(op.name, here()) from None
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         wanted = ", ".join(op.params)
-        raise UserError("E0103", f"{op.name}({wanted}) does not take these arguments: {error}", fix=op.doc) from error
+        what = re.sub(r"^\S*\.?<?\w+>?\(\) ", "", str(error))
+        raise UserError("E0103", f"{op.name}({wanted}) does not take these arguments: {what}", fix=op.doc) from error
     outputs = append(op, tuple(args), attrs, types if isinstance(types, tuple) else (types,)).outputs
     return outputs if isinstance(types, tuple) else outputs[0]
 

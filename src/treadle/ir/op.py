@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from treadle.base.errors import UserError
 from treadle.ir import build
 
@@ -29,7 +31,7 @@ class No:
 
 RULES = (
     "type", "ref", "grad", "axes", "hlo", "onnx", "samples", "expand", "prepare", "saved", "jvp", "kernel", "effect",
-    "has_regions", "reverse", "prune", "flops", "batch",
+    "has_regions", "reverse", "prune", "flops", "batch", "host", "ordered", "padded",
 )  # fmt: skip
 
 
@@ -60,16 +62,23 @@ class Op:
         self.arity = arity
         self.has_regions = bool(rules.get("has_regions"))
         self.__doc__ = doc
-        self.__name__ = name
+        self.__name__ = self.__qualname__ = name  # for wrappers, and so for messages
 
     def rule(self, kind: str) -> Any:
         """The rule, or `No(...)` saying why there is none."""
         return self.rules.get(kind, No(f"{self.name} declares no {kind} rule"))
 
+    def numpy_function(self) -> Any:
+        """The NumPy function that is the op on float32 and float64 arrays, None if there is none."""
+        ref = getattr(self.rules.get("ref"), "direct", self.rules.get("ref"))
+        of_floats = isinstance(ref, np.ufunc) and any(kinds.startswith("f" * ref.nin) for kinds in ref.types)
+        return self.rules.get("host") or (ref if of_floats else None)
+
     type, ref, grad, saved = _Setter("type"), _Setter("ref"), _Setter("grad"), _Setter("saved")
     expand, prepare, samples = _Setter("expand"), _Setter("prepare"), _Setter("samples")
     axes, hlo, onnx, jvp = _Setter("axes"), _Setter("hlo"), _Setter("onnx"), _Setter("jvp")
     reverse, prune, flops, batch = _Setter("reverse"), _Setter("prune"), _Setter("flops"), _Setter("batch")
+    ordered, padded = _Setter("ordered"), _Setter("padded")
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         for arg in args:

@@ -210,6 +210,8 @@ class _Parser:
             return complex(real, imaginary)
         if self.tokens[self.at + 1][1] == "[":
             return self.type()
+        if text == "host":
+            self.fail("a Python function cannot be read from text: it belonged to the process that wrote it")
         return self.dtype()
 
     def number(self) -> int | float:

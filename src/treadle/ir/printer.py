@@ -13,6 +13,7 @@ import numpy as np
 
 from treadle.base.dtypes import DType
 from treadle.base.where import UNKNOWN
+from treadle.ir.host import Host
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.types import Literal, TensorType, Types
 
@@ -75,7 +76,7 @@ def print_attr(attr: Any, where: bool = False, indent: str = "") -> str:
         return f"dense {attr.type} {_elements(attr)}"
     if isinstance(attr, complex):
         return f"complex({attr.real!r}, {attr.imag!r})"
-    if attr is None or isinstance(attr, bool | int | float | DType | TensorType):
+    if attr is None or isinstance(attr, bool | int | float | DType | TensorType | Host):
         return str(attr)
     raise TypeError(f"{attr!r} of type {type(attr).__name__} cannot be an attribute")
 

@@ -9,15 +9,21 @@ import zlib
 from pathlib import Path
 
 from treadle.base.errors import UserError
+from treadle.ir.host import Host
 from treadle.ir.node import Module
 from treadle.ir.parser import parse_module
 from treadle.ir.printer import print_module
+from treadle.ir.walk import all_nodes
 
 _MARK = "# crc32 "
 
 
 def save(module: Module, path: str | Path) -> None:
-    """Write the module to a file, replacing it at once or not at all."""
+    """Write the module to a file, replacing it at once or not at all. Raises E0193 for one that calls Python."""
+    for node in all_nodes(module):
+        if (host := next((a for a in node.attrs.values() if isinstance(a, Host)), None)) is not None:
+            why = f"a program that calls the Python function {host.name} cannot be written to a file"
+            raise UserError("E0193", why, fix="leave prints, checks and callbacks out of it", where=node.where)
     text = print_module(module, where=True)
     target = Path(path)
     draft = target.with_name(target.name + ".new")

@@ -16,13 +16,20 @@ from treadle.base import dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import InternalError, UserError, internal_error
 from treadle.base.where import UNKNOWN, Where
+from treadle.ir.host import Host
 from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.printer import print_attr
 from treadle.ir.types import TensorType, Types
 
 Operand = Any
+Called = tuple[Host, Types | None]
 _SUMS = ("add", "multiply")
+# jaxlib's custom calls that run a Python function.
+_PYTHON = {
+    "cpu": "xla_ffi_python_cpu_callback",
+    **dict.fromkeys(("gpu", "cuda", "rocm"), "xla_ffi_python_gpu_callback"),
+}
 
 
 class Region(NamedTuple):
@@ -33,12 +40,18 @@ class Region(NamedTuple):
 
 
 class HloBuilder:
-    """Appends operations to the current block. `types` and `out` are the types of the node being lowered."""
+    """Appends operations to the current block. `types` and `out` are the types of the node being lowered.
 
-    def __init__(self, context: Any, fns: Mapping[str, Fn]) -> None:
+    lapack: the device has LAPACK's custom calls; ops whose rules want them are expanded where it has not.
+    hosts: the Python functions that the program calls, by the number that its custom calls have for them, each with the
+    types of its results, None for one that acts (and has the token for its first operand and its result).
+    """
+
+    def __init__(self, context: Any, fns: Mapping[str, Fn], lapack: bool = True, platform: str = "cpu") -> None:
         from jax.extend.mlir import ir
 
-        self.ir, self.context, self.fns = ir, context, fns
+        self.ir, self.context, self.fns, self.lapack, self.platform = ir, context, fns, lapack, platform
+        self.hosts: list[Called] = []
         self.types: Types = ()
         self.out: Types = ()
         self.ip: Any = None
@@ -95,6 +108,25 @@ class HloBuilder:
         results = [self.type(t) for t in types]
         made = self._create("func.call", results, list(operands), {"callee": symbol}, loc=self.loc, ip=self.ip)
         return tuple(made.results)
+
+    def call_host(self, host: Host, operands: Sequence[Operand], acts: bool) -> Any:
+        """The results of a Python function, whose types are those of the node; acts: it takes and gives a token. Raises
+        E0412 where the platform cannot call Python."""
+        target = _PYTHON.get(self.platform)
+        if target is None:
+            why = f"{host.name} calls Python, which a program on {self.platform} cannot"
+            raise UserError("E0412", why, fix="run this part on the CPU: TREADLE_PLATFORM=cpu")
+        called = host, None if acts else self.out
+        if called not in self.hosts:
+            self.hosts.append(called)
+        return self.op(
+            "custom_call",
+            *operands,
+            call_target_name=f'"{target}"',
+            api_version="4 : i32",
+            has_side_effect=acts,
+            backend_config=f"{{index = {self.hosts.index(called)} : ui64}}",
+        )
 
     # --- what many rules need -----------------------------------------------------------------------------------------
 
@@ -189,7 +221,8 @@ class HloBuilder:
         return tuple([env[v] for v in fn.outputs])
 
     def node(self, node: Node, operands: Sequence[Operand]) -> Sequence[Operand]:
-        """The results of one node: by the op's `hlo` rule, else by its expansion."""
+        """The results of one node: by the op's `hlo` rule; without one, or where it gives NotImplemented, by its
+        expansion."""
         self.types, self.out = tuple([v.type for v in node.inputs]), tuple([v.type for v in node.outputs])
         self.loc = self._location(node)
         rule = node.op.rules.get("hlo")
@@ -200,7 +233,8 @@ class HloBuilder:
             return made
         out = self.out
         try:
-            results: Any = rule(self, *operands, **node.attrs) if rule else self._expanded(node, operands)
+            results: Any = rule(self, *operands, **node.attrs) if rule else NotImplemented
+            results = self._expanded(node, operands) if results is NotImplemented else results
         except (UserError, InternalError):
             raise
         except Exception as error:

@@ -15,22 +15,36 @@ from treadle.base.errors import UserError, internal_error
 from treadle.ir.node import Fn, Module
 from treadle.ir.printer import print_module
 from treadle.ir.walk import all_nodes, callees
-from treadle.lower.builder import HloBuilder, Region
+from treadle.lower.builder import Called, HloBuilder, Region
+from treadle.lower.ordering import ordered
 
 Donations = Sequence[int] | Mapping[int, int | None]
 
 
-def lower_module(module: Module, context: Any, *, donate: Donations = (), name: str = "main") -> Any:
+def lower_module(
+    module: Module,
+    context: Any,
+    *,
+    donate: Donations = (),
+    name: str = "main",
+    lapack: bool = True,
+    platform: str = "cpu",
+    hosts: list[Called] | None = None,
+) -> Any:
     """The MLIR module. context: an MLIR context with the stablehlo, chlo and func dialects; name: of the module.
 
     donate: parameters of main whose memory the program may take; a mapping also says for which output (None: any).
+    lapack: whether the program may call LAPACK, which CPUs have; else linear algebra is made of plain operations.
+    hosts: receives the Python functions that the program calls (see HloBuilder); if one acts, main has a token more
+    (lower/ordering.py).
     Raises E0411 when functions call each other in a circle, E0412 for an op that cannot be compiled; InternalError,
     with the user's line, when a rule gives illegal StableHLO.
     """
     start = time.perf_counter()
+    module = ordered(module)
     order = _reachable(module)
     with context:
-        builder = HloBuilder(context, module.fns)
+        builder = HloBuilder(context, module.fns, lapack, platform)
         made = builder.ir.Module.create(builder.loc)
         made.operation.attributes["sym_name"] = builder.ir.StringAttr.get(name)
         into = builder.ir.InsertionPoint(made.body)
@@ -38,6 +52,8 @@ def lower_module(module: Module, context: Any, *, donate: Donations = (), name: 
             attributes = _argument_attributes(module.fns[each], donate) if each == "main" else []
             _function(builder, into, each, module.fns[each], attributes)
         _verify(builder, made, module)
+    if hosts is not None:
+        hosts += builder.hosts
     events.record("lower", "stablehlo", time.perf_counter() - start, module=name, functions=len(order))
     return made
 

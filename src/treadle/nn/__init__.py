@@ -1,6 +1,6 @@
 """Layers, losses and their functions (`nn.functional`), with PyTorch's names; `Cell` is the base of every layer."""
 
-from treadle.nn import functional, init
+from treadle.nn import functional, init, utils
 from treadle.nn.activation import (
     ELU,
     GELU,
@@ -25,18 +25,49 @@ from treadle.nn.activation_more import (
     LogSigmoid,
     Mish,
     PReLU,
+    RReLU,
+    Softmax2d,
     Softmin,
     Softshrink,
     Softsign,
     Tanhshrink,
     Threshold,
 )
+from treadle.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss, LinearCrossEntropyLoss
 from treadle.nn.attention import MultiheadAttention, TransformerBlock, TransformerEncoderLayer
 from treadle.nn.cell import Cell, Parameter
-from treadle.nn.containers import CellDict, CellList, Sequential
+from treadle.nn.containers import CellDict, CellList, ParameterDict, ParameterList, Sequential
 from treadle.nn.conv import Conv1d, Conv2d, Conv3d
-from treadle.nn.linear import Dropout, Embedding, Flatten, Identity, Linear
+from treadle.nn.conv_transposed import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from treadle.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
+from treadle.nn.linear import (
+    Dropout,
+    Embedding,
+    EmbeddingBag,
+    Flatten,
+    Identity,
+    Linear,
+)
 from treadle.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, L1Loss, MSELoss, NLLLoss
+from treadle.nn.loss_margin import CTCLoss, MultiLabelMarginLoss, MultiMarginLoss, TripletMarginWithDistanceLoss
 from treadle.nn.loss_more import (
     BCELoss,
     CosineEmbeddingLoss,
@@ -56,12 +87,21 @@ from treadle.nn.norm_more import (
     Dropout1d,
     Dropout2d,
     Dropout3d,
+    FeatureAlphaDropout,
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
     LocalResponseNorm,
 )
-from treadle.nn.pooling import AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
+from treadle.nn.pooling import (
+    AdaptiveAvgPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from treadle.nn.recurrent import GRU, LSTM, LSTMCell
 from treadle.nn.recurrent_more import (
     RNN,
@@ -74,8 +114,8 @@ from treadle.nn.shapes import (
     AdaptiveMaxPool1d,
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
-    AvgPool3d,
     Bilinear,
+    ChannelShuffle,
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
@@ -83,7 +123,6 @@ from treadle.nn.shapes import (
     ConstantPad2d,
     ConstantPad3d,
     CosineSimilarity,
-    MaxPool3d,
     PairwiseDistance,
     PixelShuffle,
     PixelUnshuffle,
@@ -98,6 +137,21 @@ from treadle.nn.shapes import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from treadle.nn.spatial import (
+    Fold,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
+    Unfold,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 from treadle.nn.summary import summary
 from treadle.nn.transformer import (
     Transformer,
@@ -109,6 +163,49 @@ from treadle.nn.transformer import (
 Module, ModuleList, ModuleDict = Cell, CellList, CellDict  # PyTorch's names
 
 __all__ = [
+    "LinearCrossEntropyLoss",
+    "ParameterDict",
+    "ParameterList",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
+    "LazyLinear",
+    "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+    "Unfold",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+    "utils",
+    "AdaptiveLogSoftmaxWithLoss",
+    "CTCLoss",
+    "MultiMarginLoss",
+    "MultiLabelMarginLoss",
+    "TripletMarginWithDistanceLoss",
+    "EmbeddingBag",
+    "RReLU",
+    "Softmax2d",
+    "FeatureAlphaDropout",
+    "ChannelShuffle",
     "summary",
     "Mish",
     "Hardtanh",

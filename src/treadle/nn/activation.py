@@ -83,10 +83,16 @@ class Tanh(Cell):
 
 
 class Softplus(Cell):
-    """log(1 + exp(x))."""
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x > threshold."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta, self.threshold = beta, threshold
 
     def forward(self, x: Any) -> Any:
-        return F.softplus(x)
+        return F.softplus(x, self.beta, self.threshold)
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class Hardswish(Cell):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
+from treadle.base.errors import UserError
 from treadle.nn import functional as F
 from treadle.nn.cell import Cell, Parameter
 
@@ -137,12 +138,34 @@ class Softmin(Cell):
         return f"dim={self.dim}"
 
 
+class RReLU(Cell):
+    """x where x >= 0, else a * x, a drawn from lower..upper for each element in training, their mean in evaluation."""
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        self.lower, self.upper = lower, upper
+
+    def forward(self, x: Any) -> Any:
+        return F.rrelu(x, self.lower, self.upper, self.training)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}"
+
+
+class Softmax2d(Cell):
+    """Softmax over the channels of float[N, C, H, W] or [C, H, W]. Raises E0566 for another number of axes."""
+
+    def forward(self, x: Any) -> Any:
+        if len(x.shape) not in (3, 4):
+            raise UserError("E0566", f"Softmax2d of a tensor of shape {list(x.shape)}", fix="shape it as [N, C, H, W]")
+        return F.softmax(x, -3)
+
+
 class PReLU(Cell):
     """x where x > 0, else weight * x; weight: float[num_parameters], learnt, one or one per channel (axis 1)."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = None) -> None:
         kind = dtypes.of(dtypes.float32 if dtype is None else dtype)
-        self.weight = Parameter(np.full((num_parameters,), init, kind.np))
+        self.weight = Parameter(np.full((arguments.count(num_parameters, "num_parameters", 1),), init, kind.np))
 
     def forward(self, x: Any) -> Any:
         return F.prelu(x, self.weight)

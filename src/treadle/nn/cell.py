@@ -10,19 +10,21 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from treadle.api import context
 from treadle.api.programs import graph_call
-from treadle.base import where
+from treadle.base import arguments, elsewhere, where
 from treadle.base.dtypes import DType
-from treadle.base.errors import UserError
+from treadle.base.errors import UserError, no_attribute
 from treadle.frontend import trace as tracing
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import clock
 from treadle.ir.node import attr_key
+from treadle.nn.hooks import Handle, Hooks
 
 
 class _Active(threading.local):
@@ -33,7 +35,7 @@ class _Active(threading.local):
 
 
 _active = _Active()
-_BOOK = ("_born", "_paths", "_unsaved")  # the only attributes of a cell that are not the user's
+_BOOK = ("_born", "_hooks", "_paths", "_unsaved")  # the only attributes of a cell that are not the user's
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
 
 
@@ -96,12 +98,18 @@ class Cell:
         forward = getattr(self, "forward", None) or getattr(self, "construct", None)
         if forward is None:
             raise UserError("E0520", f"{type(self).__name__} has no forward", fix="define forward(self, ...)")
+        if tracing.current() is not None:
+            forward = converted(forward)
         active = _active.cells
         name = active[-1]._path_of(self) if active else type(self).__name__
         active.append(self)
         try:
             with where.scope(name):
-                return forward(*args, **kwargs)
+                hooks: Hooks | None = self.__dict__.get("_hooks")
+                return forward(*args, **kwargs) if hooks is None else hooks.run(self, forward, args, kwargs)
+        except TypeError as error:
+            arguments.check_call(error, type(self).__name__, forward)
+            raise
         finally:
             active.pop()
 
@@ -133,6 +141,13 @@ class Cell:
             clock.tick()
         object.__setattr__(self, name, value)
 
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in ("forward", "construct"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise no_attribute(type(self).__name__, name, lambda: dir(self), elsewhere.CELL)
+
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
         clock.tick()
@@ -146,7 +161,8 @@ class Cell:
     def settings(self) -> tuple[Any, ...]:
         """What a program that calls this cell depends on beside numbers: plain attributes, and which parts it has."""
         items = [(k, _setting(v)) for k, v in self.__dict__.items() if k not in _BOOK and k != "training"]
-        return (("training", self.training), *items)
+        hooks: Hooks | None = self.__dict__.get("_hooks")
+        return (("training", self.training), *items, *(() if hooks is None else (("hooks", hooks.key()),)))
 
     def containers(self) -> tuple[Any, ...]:
         """The part of `settings` that can change without an attribute being set: lists, dicts and sets."""
@@ -232,6 +248,76 @@ class Cell:
         """Number of elements of all parameters, each parameter once."""
         return sum(p.size for p in self.parameters())
 
+    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
+        """Make `parameter` the parameter `name`."""
+        setattr(self, name, parameter)
+
+    def add_cell(self, name: str, cell: Cell | None) -> None:
+        """Make `cell` the child `name`."""
+        setattr(self, name, cell)
+
+    add_module = register_module = add_cell
+
+    def get_cell(self, path: str) -> Cell:
+        """The cell at a path such as "layers.0.conv"; "" is this cell. Raises E0525 where there is none."""
+        found: Cell = _at(path, dict(self.named_cells()), "cell")
+        return found
+
+    get_submodule = get_cell
+
+    def get_parameter(self, path: str) -> Parameter:
+        """The parameter at a path such as "layers.0.weight". Raises E0525 where there is none."""
+        every = {name: t for name, t, _ in self._tensors() if isinstance(t, Parameter)}
+        found: Parameter = _at(path, every, "parameter")
+        return found
+
+    def get_buffer(self, path: str) -> Tensor:
+        """The buffer at a path such as "norm.running_mean". Raises E0525 where there is none."""
+        every = {name: t for name, t, _ in self._tensors() if not isinstance(t, Parameter)}
+        found: Tensor = _at(path, every, "buffer")
+        return found
+
+    # ------------------------------------------------------------------------------------------------ hooks
+    def _hook(self, kind: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False) -> Handle:
+        if tracing.current() is not None and not self._is_new():
+            what = f"a hook is registered on {type(self).__name__} while it is being compiled"
+            raise UserError("E0521", what, fix="register it before the call")
+        hooks: Hooks = self.__dict__.setdefault("_hooks", Hooks())
+        return hooks.add(kind, hook, prepend, with_kwargs)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Call hook(cell, args) before each call; what it returns, unless None, takes the place of the arguments.
+
+        with_kwargs: hook(cell, args, kwargs), which returns None or (args, kwargs). `handle.remove()` ends it.
+        """
+        return self._hook("before", hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Call hook(cell, args, result) after each call; what it returns, unless None, takes the result's place.
+
+        with_kwargs: hook(cell, args, kwargs, result). In a compiled function hooks are part of the program.
+        """
+        return self._hook("after", hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], *, prepend: bool = False) -> Handle:
+        """Call hook(cell, gradients of the positional float arguments, gradients of the float results).
+
+        It is a step of the derivative, so it may only return new gradients of the arguments (or None), not change
+        tensors (E0524). It does not run where nobody wants those gradients, and forward mode cannot pass it.
+        """
+        return self._hook("backward", hook, prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False) -> Handle:
+        """Call hook(cell, gradients of the float results), which may return new ones; else as the full backward hook.
+
+        It runs before the gradient goes through the cell, so that it changes those of the parameters too.
+        """
+        return self._hook("backward_before", hook, prepend)
+
     # ------------------------------------------------------------------------------------------------ whole model
     def train(self, mode: bool = True) -> Self:
         """Switch this cell and all below it to training (dropout on, batch statistics); returns the cell."""
@@ -249,8 +335,17 @@ class Cell:
             parameter.requires_grad = not frozen
         return self
 
+    def unfreeze(self) -> Self:
+        """Optimisers may change all parameters again; returns the cell."""
+        return self.freeze(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """PyTorch's name for `unfreeze` and, with False, `freeze`."""
+        return self.freeze(not requires_grad)
+
     def apply(self, function: Callable[[Cell], Any]) -> Self:
         """Call `function` on every cell, inner ones first; returns the cell."""
+        arguments.function(function, "what is applied to the cells")
         for cell in self.children():
             cell.apply(function)
         function(self)
@@ -275,6 +370,8 @@ class Cell:
         Raises E0522 for names that are missing or that the cell does not know (only if strict), E0523 for values whose
         shape or element type differs.
         """
+        if not isinstance(state, Mapping):
+            raise UserError("E0522", f"the state is a {type(state).__name__}", fix="pass what state_dict() returned")
         own = {name: tensor for name, tensor, saved in self._tensors() if saved}
         given = {id(tensor) for name, tensor in own.items() if name in state}
         missing = [name for name, tensor in own.items() if id(tensor) not in given]
@@ -338,6 +435,13 @@ def _setting(value: Any) -> Any:
 def _same(old: Any, new: Any) -> bool:
     """The same object or equal plain values of one type."""
     return old is new or (type(old) is type(new) and isinstance(new, _PLAIN) and bool(old == new))
+
+
+def _at(path: str, found: Mapping[str, Any], what: str) -> Any:
+    if path not in found:
+        names = _few([name for name in found if name]) or "none"
+        raise UserError("E0525", f"there is no {what} {path!r}", fix=f"the names are: {names}")
+    return found[path]
 
 
 def _few(items: Sequence[str], most: int = 8) -> str:

@@ -7,11 +7,12 @@ the raw bits of NumPy's Philox, a stream that NumPy promises not to change; noth
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.create import default_generator
@@ -31,13 +32,20 @@ def _bits(count: int) -> Array:
     return np.asarray(np.random.Philox(key=np.array([word, int(counter)], np.uint64)).random_raw(count))
 
 
+def _sizes(shape: Shape) -> Shape:
+    """The sizes as ints. Raises E0103 for one that is negative or no whole number."""
+    return tuple([arguments.count(n, "a size") for n in shape])
+
+
 def _unit(shape: Shape) -> Array:
     """Even in 0..1, 1 left out; float64."""
+    shape = _sizes(shape)
     return ((_bits(math.prod(shape)) >> np.uint64(11)) * 2.0**-53).reshape(shape)
 
 
 def _normal(shape: Shape) -> Array:
     """Standard normal, by Box & Muller 1958, doi:10.1214/aoms/1177706645; float64."""
+    shape = _sizes(shape)
     count = math.prod(shape)
     half = (count + 1) // 2
     u = (_bits(2 * half) >> np.uint64(11)) * 2.0**-53
@@ -51,7 +59,7 @@ def _as(array: Array, dtype: Any) -> Array:
 
 def constant(shape: Shape, value: float, dtype: Any = None) -> Array:
     """Every element `value`."""
-    return _as(np.full(shape, value, np.float64), dtype)
+    return _as(np.full(_sizes(shape), value, np.float64), dtype)
 
 
 def uniform(shape: Shape, low: float = 0.0, high: float = 1.0, dtype: Any = None) -> Array:
@@ -140,13 +148,18 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: Any = None) -> Array:
     return _as(gain * (q if rows >= columns else q.T).reshape(shape), dtype)
 
 
-def _filled(tensor: Tensor, array: Array) -> Tensor:
-    return tensor.assign(array)
+def _filled(tensor: Tensor, make: Callable[..., Array], *how: Any, **words: str) -> Tensor:
+    """The tensor, filled with make(shape, *how, dtype). Raises E0562 for what is no tensor and for wrong numbers."""
+    if not isinstance(tensor, Tensor):
+        raise UserError("E0562", f"{arguments.brief(tensor)} cannot be filled", fix="pass a Parameter")
+    if wrong := [h for h in how if not arguments.is_real(h)]:
+        raise UserError("E0562", f"{make.__name__} with {wrong[0]!r}", fix="give numbers")
+    return tensor.assign(make(tensor.shape, *how, **words, dtype=tensor.dtype))
 
 
 def constant_(tensor: Tensor, value: float) -> Tensor:
     """Fill with `value`."""
-    return _filled(tensor, constant(tensor.shape, value, tensor.dtype))
+    return _filled(tensor, constant, value)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -161,39 +174,94 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Fill as `uniform`."""
-    return _filled(tensor, uniform(tensor.shape, a, b, tensor.dtype))
+    return _filled(tensor, uniform, a, b)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Fill as `normal`."""
-    return _filled(tensor, normal(tensor.shape, mean, std, tensor.dtype))
+    return _filled(tensor, normal, mean, std)
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """Fill as `trunc_normal`."""
-    return _filled(tensor, trunc_normal(tensor.shape, mean, std, a, b, tensor.dtype))
+    return _filled(tensor, trunc_normal, mean, std, a, b)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill as `xavier_uniform`."""
-    return _filled(tensor, xavier_uniform(tensor.shape, gain, tensor.dtype))
+    return _filled(tensor, xavier_uniform, gain)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill as `xavier_normal`."""
-    return _filled(tensor, xavier_normal(tensor.shape, gain, tensor.dtype))
+    return _filled(tensor, xavier_normal, gain)
 
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill as `kaiming_uniform`."""
-    return _filled(tensor, kaiming_uniform(tensor.shape, a, mode, nonlinearity, tensor.dtype))
+    return _filled(tensor, kaiming_uniform, a, mode=mode, nonlinearity=nonlinearity)
 
 
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Fill as `kaiming_normal`."""
-    return _filled(tensor, kaiming_normal(tensor.shape, a, mode, nonlinearity, tensor.dtype))
+    return _filled(tensor, kaiming_normal, a, mode=mode, nonlinearity=nonlinearity)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Fill as `orthogonal`."""
-    return _filled(tensor, orthogonal(tensor.shape, gain, tensor.dtype))
+    return _filled(tensor, orthogonal, gain)
+
+
+def eye(shape: Shape, dtype: Any = None) -> Array:
+    """A matrix with ones on its diagonal. Raises E0562 for another number of axes than two."""
+    if len(shape) != 2:
+        raise UserError("E0562", f"eye of shape {list(shape)}", fix="give two sizes")
+    return _as(np.eye(*shape), dtype)
+
+
+def dirac(shape: Shape, groups: int = 1, dtype: Any = None) -> Array:
+    """A convolution's weight [out, in, *kernel] that passes on channels: 1 in the middle where out and in are equal.
+
+    groups: each group of outputs for itself. Raises E0562 for fewer than three or more than five axes, or groups that
+    do not divide the outputs.
+    """
+    if not 3 <= len(shape) <= 5 or groups < 1 or shape[0] % groups:
+        raise UserError("E0562", f"dirac of shape {list(shape)} in {groups} groups", fix="give [out, in, *kernel]")
+    made = np.zeros(shape)
+    each = shape[0] // groups
+    middle = tuple([n // 2 for n in shape[2:]])
+    for group in range(groups):
+        for i in range(min(each, shape[1])):
+            made[(group * each + i, i, *middle)] = 1
+    return _as(made, dtype)
+
+
+def sparse(shape: Shape, sparsity: float, std: float = 0.01, dtype: Any = None) -> Array:
+    """Normal numbers, of which a share `sparsity` of each column, rounded up, is zero. Raises E0562 for no matrix.
+
+    Source: Martens 2010 (Hessian-free).
+    """
+    if len(shape) != 2 or not 0 <= sparsity <= 1:
+        raise UserError("E0562", f"sparse of shape {list(shape)}, sparsity {sparsity}", fix="give two sizes and 0 to 1")
+    made = std * _normal(shape)
+    order = np.argsort(_unit(shape), 0)
+    made[order < math.ceil(sparsity * shape[0])] = 0
+    return _as(made, dtype)
+
+
+calculate_gain = gain  # PyTorch's name
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Fill as `eye`."""
+    return _filled(tensor, eye)
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Fill as `dirac`."""
+    return _filled(tensor, dirac, groups)
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Fill as `sparse`."""
+    return _filled(tensor, sparse, sparsity, std)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
+from treadle.base import arguments
 from treadle.base.errors import UserError
+from treadle.frontend.lift import lift
 from treadle.nn import functional as F
 from treadle.nn import init
 from treadle.nn.cell import Cell, Parameter
@@ -18,7 +20,8 @@ class Linear(Cell):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = arguments.count(in_features, "in_features")
+        self.out_features = arguments.count(out_features, "out_features")
         bound = 1 / math.sqrt(max(in_features, 1))
         self.weight = Parameter(init.uniform((out_features, in_features), -bound, bound, dtype))
         self.bias = Parameter(init.uniform((out_features,), -bound, bound, dtype)) if bias else None
@@ -33,19 +36,69 @@ class Linear(Cell):
 class Embedding(Cell):
     """Rows of `weight` at integer indices: int[...] -> float[..., embedding_dim].
 
-    weight: float[num_embeddings, embedding_dim], standard normal at first. Indices out of range raise
-    E0548 in eager mode and give rows of NaN in compiled functions.
+    weight: float[num_embeddings, embedding_dim], standard normal at first. The row `padding_idx` is zero at first and
+    gets no gradient. Indices out of range raise E0548 in eager mode and give rows of NaN in compiled functions.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, dtype: Any = None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, dtype: Any = None
+    ) -> None:
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.weight = Parameter(init.normal((num_embeddings, embedding_dim), 0.0, 1.0, dtype))
+        self.weight, self.padding_idx = _table(num_embeddings, embedding_dim, padding_idx, dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> Self:
+        """An embedding with these rows, float[n, d], which training leaves alone unless freeze=False."""
+        rows = lift(embeddings)
+        count, size = rows.shape
+        made = cls(count, size, dtype=rows.dtype, **options)
+        made.weight.assign(rows)
+        return made.freeze(freeze)
 
     def forward(self, indices: Any) -> Any:
-        return F.embedding(indices, self.weight)
+        return F.embedding(indices, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+class EmbeddingBag(Embedding):
+    """The sum, mean or maximum of rows of `weight` for each bag: float[B, embedding_dim]; zeros of an empty bag.
+
+    Call: int[B, L], or int[N] with offsets int[B], where each bag begins. per_sample_weights: factors, for mode "sum".
+    `padding_idx` does not count. See `embedding_bag` for shapes and errors.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx, dtype)
+        self.mode, self.include_last_offset = mode, include_last_offset
+
+    def forward(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        options = (self.mode, per_sample_weights, self.include_last_offset, self.padding_idx)
+        return F.embedding_bag(indices, self.weight, offsets, *options)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode={self.mode!r}"
+
+
+def _table(rows: int, columns: int, padding_idx: int | None, dtype: Any) -> tuple[Parameter, int | None]:
+    """Standard normal rows, that of padding_idx zero; and padding_idx counted from the front."""
+    numbers = init.normal((rows, columns), 0.0, 1.0, dtype)
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise UserError("E0548", f"padding_idx is {padding_idx} for {rows} rows", fix=f"use 0 to {rows - 1}")
+        padding_idx %= rows
+        numbers[padding_idx] = 0
+    return Parameter(numbers), padding_idx
 
 
 class Dropout(Cell):
@@ -55,8 +108,8 @@ class Dropout(Cell):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p <= 1:
-            raise UserError("E0554", f"the chance p is {p}", fix="give a number from 0 to 1")
+        if not arguments.is_real(p) or not 0 <= p <= 1:
+            raise UserError("E0554", f"the chance p is {p!r}", fix="give a number from 0 to 1")
         self.p = p
 
     def forward(self, x: Any) -> Any:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from treadle.base.errors import UserError
 from treadle.frontend.lift import lift
-from treadle.frontend.tensor import Tensor
 from treadle.nn import functional as F
 from treadle.nn.cell import Cell
 from treadle.nn.linear import Dropout
-from treadle.nn.norm import _filled
+from treadle.nn.norm import ChannelNorm
 
 
-class _InstanceNorm(Cell):
+class _InstanceNorm(ChannelNorm):
     """Mean and variance over the spatial axes of each channel of each sample; the axis N may be missing.
 
     With track_running_stats, evaluation uses running means of them. Source: Ulyanov et al. 2016, arXiv:1607.08022.
@@ -28,16 +25,13 @@ class _InstanceNorm(Cell):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        bias: bool = True,
         dtype: Any = None,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = _filled(1, (num_features,), dtype) if affine else None
-        self.bias = _filled(0, (num_features,), dtype) if affine else None
-        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
-        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias, dtype)
 
     def forward(self, x: Any) -> Any:
         x = lift(x)
@@ -48,12 +42,8 @@ class _InstanceNorm(Cell):
         batched = x.reshape((1, *x.shape)) if single else x
         own = self.training or self.running_mean is None
         mean, var = self.running_mean, self.running_var
-        y = F.instance_norm(batched, mean, var, self.weight, self.bias, own, self.momentum, self.eps)
+        y = F.instance_norm(batched, mean, var, self.weight, self.bias, own, self._momentum(own), self.eps)
         return y.reshape(tuple(x.shape)) if single else y
-
-    def extra_repr(self) -> str:
-        text = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"
-        return f"{text}, track_running_stats={self.running_mean is not None}"
 
 
 class InstanceNorm1d(_InstanceNorm):
@@ -99,6 +89,13 @@ class Dropout2d(_ChannelDropout):
 
 class Dropout3d(_ChannelDropout):
     """Whole channels of float[N, C, D, H, W] are 0 with chance p, else divided by 1 - p; x itself in evaluation."""
+
+
+class FeatureAlphaDropout(Dropout):
+    """`AlphaDropout` of whole channels of float[N, C, ...]; x itself in evaluation."""
+
+    def forward(self, x: Any) -> Any:
+        return F.feature_alpha_dropout(x, self.p, self.training)
 
 
 class AlphaDropout(Dropout):

@@ -13,7 +13,7 @@ import numpy as np
 from treadle.api.control import scan
 from treadle.base.errors import UserError
 from treadle.frontend.lift import lift
-from treadle.frontend.shaping import concatenate, expand_dims, squeeze, stack, swapaxes
+from treadle.frontend.shaping import concatenate, expand_dims, split, squeeze, stack, swapaxes
 from treadle.frontend.tensor import Tensor
 from treadle.nn import functional as F
 from treadle.nn import init
@@ -29,20 +29,24 @@ class _Gates(Cell):
     gates = 0
     states = 1
 
-    def _make(self, suffix: str, inputs: int, hidden: int, bias: bool, dtype: Any) -> None:
-        bound = 1 / math.sqrt(max(hidden, 1))
-        for name, shape in (("weight_ih", (self.gates * hidden, inputs)), ("weight_hh", (self.gates * hidden, hidden))):
+    def _make(self, suffix: str, inputs: int, hidden: int, bias: bool, dtype: Any, out: int = 0) -> None:
+        """out: size of the state that is fed back, if it is made of the hidden one by weight_hr [out, H]."""
+        bound, rows = 1 / math.sqrt(max(hidden, 1)), self.gates * hidden
+        for name, shape in (("weight_ih", (rows, inputs)), ("weight_hh", (rows, out or hidden))):
             setattr(self, name + suffix, Parameter(init.uniform(shape, -bound, bound, dtype)))
         for name in ("bias_ih", "bias_hh"):
             value = Parameter(init.uniform((self.gates * hidden,), -bound, bound, dtype)) if bias else None
             setattr(self, name + suffix, value)
+        if out:
+            setattr(self, "weight_hr" + suffix, Parameter(init.uniform((out, hidden), -bound, bound, dtype)))
 
     def _weights(self, suffix: str) -> tuple[Any, ...]:
         w_ih, w_hh = getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix)
         b_ih, b_hh = getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)
         if b_ih is None:
             b_ih = b_hh = lift(np.zeros(w_ih.shape[:1], w_ih.dtype.np))
-        return w_ih, w_hh, b_ih, b_hh
+        last = getattr(self, "weight_hr" + suffix, None)
+        return (w_ih, w_hh, b_ih, b_hh) if last is None else (w_ih, w_hh, b_ih, b_hh, last)
 
 
 def _lstm_step(x: Any, state: State, weights: tuple[Any, ...]) -> State:
@@ -52,6 +56,15 @@ def _lstm_step(x: Any, state: State, weights: tuple[Any, ...]) -> State:
 
 def _gru_step(x: Any, state: State, weights: tuple[Any, ...]) -> State:
     return (gru_cell(x, *state, *weights),)
+
+
+def _projected_step(x: Any, state: State, weights: tuple[Any, ...]) -> State:
+    """A step of an LSTM whose h is made of the hidden state by a matrix. Source: Sak et al. 2014, arXiv:1402.1128."""
+    w_ih, w_hh, b_ih, b_hh, w_hr = weights
+    h, c = state
+    i, f, g, o = split(F.linear(x, w_ih, b_ih) + F.linear(h, w_hh, b_hh), 4, -1)
+    c = F.sigmoid(f) * c + F.sigmoid(i) * F.tanh(g)
+    return F.linear(F.sigmoid(o) * F.tanh(c), w_hr), c
 
 
 class _RNN(_Gates):
@@ -70,19 +83,24 @@ class _RNN(_Gates):
         dropout: float = 0.0,
         bidirectional: bool = False,
         dtype: Any = None,
+        proj_size: int = 0,
     ) -> None:
+        if proj_size and (self.states != 2 or not 0 < proj_size < hidden_size):
+            why = f"proj_size={proj_size} of {type(self).__name__} with {hidden_size} hidden features"
+            raise UserError("E0558", why, fix="an LSTM takes one between 0 and hidden_size")
+        self.proj_size = proj_size
         if num_layers < 1 or not 0 <= dropout <= 1:
             raise UserError("E0558", f"num_layers={num_layers}, dropout={dropout}", fix="1 or more layers, 0 to 1")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.directions = ("", "_reverse") if bidirectional else ("",)
         for layer in range(num_layers):
-            size = input_size if layer == 0 else hidden_size * len(self.directions)
+            size = input_size if layer == 0 else (proj_size or hidden_size) * len(self.directions)
             for direction in self.directions:
-                self._make(f"_l{layer}{direction}", size, hidden_size, bias, dtype)
+                self._make(f"_l{layer}{direction}", size, hidden_size, bias, dtype, proj_size)
 
     def _step(self, x: Any, state: State, weights: tuple[Any, ...]) -> State:
-        return _lstm_step(x, state, weights)
+        return _projected_step(x, state, weights) if self.proj_size else _lstm_step(x, state, weights)
 
     def _run(self, x: Any, initial: State | None) -> tuple[Tensor, State]:
         x = lift(x)
@@ -122,14 +140,15 @@ class _RNN(_Gates):
         return made
 
     def _initial(self, x: Any, given: State | None, single: bool) -> State:
-        """Initial states [layers * directions, N, H], zeros unless given."""
-        shape = (self.num_layers * len(self.directions), x.shape[1], self.hidden_size)
+        """Initial states [layers * directions, N, H] (h: [.., proj_size] with a projection), zeros unless given."""
+        lead = (self.num_layers * len(self.directions), x.shape[1])
+        shapes = [(*lead, n) for n in (self.proj_size or self.hidden_size, self.hidden_size)[: self.states]]
         if given is None:
-            return (lift(np.zeros(shape, x.dtype.np)),) * self.states
+            return tuple([lift(np.zeros(shape, x.dtype.np)) for shape in shapes])
         states = tuple([expand_dims(lift(s), 1) if single else lift(s) for s in given])
-        if len(states) != self.states or any(s.shape != shape for s in states):
-            found = ", ".join(str(s.type) for s in states)
-            raise UserError("E0558", f"the initial state is {found}", fix=f"give {self.states} of shape {list(shape)}")
+        if [s.shape for s in states] != shapes:
+            found, wanted = ", ".join(str(s.type) for s in states), ", ".join(str(list(s)) for s in shapes)
+            raise UserError("E0558", f"the initial state is {found}", fix=f"give {self.states} of shape {wanted}")
         return states
 
     def extra_repr(self) -> str:
@@ -143,7 +162,8 @@ class _RNN(_Gates):
 class LSTM(_RNN):
     __doc__ = f"""Long short-term memory: net(x, (h, c)) -> (outputs, (h, c)); the states begin as zeros unless given.
 
-    Outputs: float[T, N, H * directions]; h, c: float[layers * directions, N, H]. Source: Hochreiter & Schmidhuber 1997,
+    Outputs: float[T, N, H * directions]; h, c: float[layers * directions, N, H]. proj_size: outputs and h have this
+    size instead of H, made of the hidden state by a matrix. Source: Hochreiter & Schmidhuber 1997,
     doi:10.1162/neco.1997.9.8.1735. {_RNN.__doc__}"""
     gates, states = 4, 2
 

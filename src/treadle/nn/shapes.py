@@ -9,7 +9,6 @@ from typing import Any
 from treadle.nn import functional as F
 from treadle.nn import init
 from treadle.nn.cell import Cell, Parameter
-from treadle.nn.pooling import _AvgPool, _Pool
 
 
 # ------------------------------------------------------------------------------------------------------- padding
@@ -149,36 +148,33 @@ class AdaptiveAvgPool3d(_Adaptive):
     pool = staticmethod(F.adaptive_avg_pool3d)
 
 
-class AdaptiveMaxPool1d(_Adaptive):
+class _AdaptiveMax(_Adaptive):
+    """return_indices: (values, indices), the places in the channel."""
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: Any) -> Any:
+        return type(self).pool(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
     """The largest elements of output_size windows of the last axis."""
 
     pool = staticmethod(F.adaptive_max_pool1d)
 
 
-class AdaptiveMaxPool2d(_Adaptive):
+class AdaptiveMaxPool2d(_AdaptiveMax):
     """The largest elements of windows of the last two axes: [..., *output_size]; None keeps a size."""
 
     pool = staticmethod(F.adaptive_max_pool2d)
 
 
-class AdaptiveMaxPool3d(_Adaptive):
+class AdaptiveMaxPool3d(_AdaptiveMax):
     """The largest elements of windows of the last three axes: [..., *output_size]; None keeps a size."""
 
     pool = staticmethod(F.adaptive_max_pool3d)
-
-
-class MaxPool3d(_Pool):
-    """The largest element of each window of the last three axes; padding never wins."""
-
-    def forward(self, x: Any) -> Any:
-        return F.max_pool3d(x, self.kernel_size, self.stride, self.padding)
-
-
-class AvgPool3d(_AvgPool):
-    """The mean of each window of the last three axes; padding counts as zeros unless count_include_pad is False."""
-
-    def forward(self, x: Any) -> Any:
-        return F.avg_pool3d(x, self.kernel_size, self.stride, self.padding, self.count_include_pad)
 
 
 # ------------------------------------------------------------------------------------------------------- other shapes
@@ -203,6 +199,19 @@ class PixelShuffle(Cell):
 
     def forward(self, x: Any) -> Any:
         return F.pixel_shuffle(x, self.upscale_factor)
+
+
+class ChannelShuffle(Cell):
+    """Channels of float[N, C, ...] mixed between the groups: [g * k] read as [g, k], written as [k, g]."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+
+    def forward(self, x: Any) -> Any:
+        return F.channel_shuffle(x, self.groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self.groups}"
 
 
 class PixelUnshuffle(Cell):

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from treadle.api.programs import trace_module
+from treadle.base import arguments
+from treadle.base.errors import UserError
 from treadle.frontend import tree
 from treadle.frontend.tensor import Tensor
 from treadle.ir.node import Module
@@ -102,6 +104,8 @@ def summary(net: Cell, *inputs: Any, **kwargs: Any) -> Summary:
     evaluation) is kept. Layers that the call does not use have no results. FLOPs count as in `ops`: two per
     multiply-add.
     """
+    if not isinstance(net, Cell):
+        raise UserError("E0550", f"{arguments.brief(net)} is no cell", fix="pass the net: summary(net, (1, 28, 28))")
     results: dict[int, tuple[Tensor, ...]] = {}
     cells = list(net.named_cells())
     own = {id(cell): cell.__dict__["forward"] for _, cell in cells if "forward" in cell.__dict__}

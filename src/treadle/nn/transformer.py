@@ -3,48 +3,24 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.frontend.lift import lift
-from treadle.nn import functional as F
 from treadle.nn import init
-from treadle.nn.attention import MultiheadAttention, TransformerEncoderLayer
+from treadle.nn.attention import TransformerEncoderLayer, TransformerLayer
 from treadle.nn.cell import Cell
 from treadle.nn.containers import CellList
-from treadle.nn.linear import Dropout, Linear
 from treadle.nn.norm import LayerNorm
 
 
-class TransformerDecoderLayer(Cell):
-    """Self-attention, attention to the encoder's result `memory`, two linear maps; each with residual and layer norm.
+class TransformerDecoderLayer(TransformerLayer):
+    __doc__ = f"""Self-attention, attention to the encoder's result `memory`, linear maps.
 
     target: float[L, N, E], memory: float[S, N, E] ([N, L, E], [N, S, E] with batch_first) -> as target.
-    Source: Vaswani et al. 2017, arXiv:1706.03762. Raises E0559.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
-        batch_first: bool = False,
-        dtype: Any = None,
-    ) -> None:
-        if activation not in ("relu", "gelu"):
-            raise UserError("E0559", f"activation is {activation!r}", fix="use 'relu' or 'gelu'")
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, dtype=dtype)
-        self.linear1 = Linear(d_model, dim_feedforward, dtype=dtype)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, dtype=dtype)
-        self.norm1, self.norm2 = LayerNorm(d_model, dtype=dtype), LayerNorm(d_model, dtype=dtype)
-        self.norm3 = LayerNorm(d_model, dtype=dtype)
-        self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
-        self.activation, self.norm_first = activation, norm_first
+    {TransformerLayer.__doc__}"""
+    attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,
@@ -67,18 +43,9 @@ class TransformerDecoderLayer(Cell):
         x = self.norm2(x + self._other(x, memory, *other))
         return self.norm3(x + self._feed(x))
 
-    def _own(self, x: Any, mask: Any, padding: Any, is_causal: bool) -> Any:
-        y, _ = self.self_attn(x, x, x, key_padding_mask=padding, attn_mask=mask, is_causal=is_causal)
-        return self.dropout1(y)
-
     def _other(self, x: Any, memory: Any, mask: Any, padding: Any) -> Any:
         y, _ = self.multihead_attn(x, memory, memory, key_padding_mask=padding, attn_mask=mask)
         return self.dropout2(y)
-
-    def _feed(self, x: Any) -> Any:
-        h = self.linear1(x)
-        h = F.relu(h) if self.activation == "relu" else F.gelu(h)
-        return self.dropout3(self.linear2(self.dropout(h)))
 
 
 class _Stack(Cell):
@@ -125,13 +92,16 @@ class Transformer(Cell):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
+        activation: str | Callable[[Any], Any] = "relu",
+        layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
         dtype: Any = None,
     ) -> None:
-        args = (d_model, nhead, dim_feedforward, dropout, activation, norm_first, batch_first, dtype)
-        norms = [LayerNorm(d_model, dtype=dtype) for _ in range(2)]
+        first = (d_model, nhead, dim_feedforward, dropout, activation)
+        args: Any = (*first, layer_norm_eps, batch_first, norm_first, bias, dtype)
+        norms = [LayerNorm(d_model, eps=layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)]
         self.encoder = TransformerEncoder(TransformerEncoderLayer(*args), num_encoder_layers, norms[0])
         self.decoder = TransformerDecoder(TransformerDecoderLayer(*args), num_decoder_layers, norms[1])
         for p in self.parameters():

@@ -5,9 +5,11 @@ Importing this package imports every family, which registers its ops; each op is
 IR values and on tensors. A name that Python keeps for itself has an underscore behind it: `ops.if_`.
 """
 
+import difflib
 import importlib
 import pkgutil
 
+from treadle.base.errors import UserAttributeError
 from treadle.ir.op import Op
 from treadle.ops import _operators
 from treadle.ops._declare import OPS, No, Sample, Samples, check_declarations
@@ -24,4 +26,8 @@ check_declarations()
 
 
 def __getattr__(name: str) -> Op:
-    raise AttributeError(f"there is no op {name!r}; docs/ops.md lists them")
+    if name.startswith("__"):
+        raise AttributeError(name)
+    near = difflib.get_close_matches(name, OPS, n=1)
+    fix = f"docs/ops.md lists them{f'; did you mean {near[0]!r}?' if near else ''}"
+    raise UserAttributeError("E0219", f"there is no op {name!r}", fix=fix)

@@ -13,8 +13,11 @@
 | axes | `"m k, k n -> m n"` (see `_axes.py`), or a function giving it | error: write No("...") |
 | hlo | StableHLO name, or function(b, *operands, **attrs) of a builder | `expand` is lowered |
 | onnx | ONNX name, or function(g, *names, **attrs) of a graph writer | error: write No("...") |
+| padded | rule(run, group): the op on padded axes (`_padding.py`) | `axes` with zeros in sums, or `expand` |
+| host | NumPy ufunc that is the op on float32 and float64, or No("reason why small operands are compiled") | `ref` |
 | prepare | arguments -> values: promotion and broadcasting at the call | arguments must be tensors of fitting types |
 | effect | "" or what it does beside its results (such an op is never removed, merged or moved) | "" |
+| ordered | rule(run, inputs, token, **attrs) -> (outputs, token): the op with an order of effects (lower/ordering.py) | `expand` |
 | samples | generator of `s(types or arrays, **attrs)`: small, one empty, one bad per error code | error at import |
 
 A rule that does not exist is `No("reason")`. Rules receive what they need; they import no stage.

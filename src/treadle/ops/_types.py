@@ -140,6 +140,7 @@ def widened(ref: Callable[..., Any]) -> Callable[..., Any]:
             return ref(*arrays, **attrs)
         return ref(*[a.astype(np.float32) if a.dtype == narrow else a for a in arrays], **attrs).astype(narrow)
 
+    rule.direct = ref if isinstance(ref, np.ufunc) else None  # type: ignore[attr-defined]
     return rule
 
 

@@ -16,7 +16,7 @@ from treadle.ir.types import bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import floats, in_float32, same_float, widened
 from treadle.ops.compare import greater, select
-from treadle.ops.elementwise import abs, largest, maximum, minimum
+from treadle.ops.elementwise import abs, largest, maximum, minimum, smallest
 from treadle.ops.functions import erf, erf_of, exp, expm1, log1p, sigmoid, tanh
 
 Grads = tuple[Value | None, ...]
@@ -24,9 +24,13 @@ UNARY = "... -> ..."
 ROOT_HALF = math.sqrt(0.5)
 NORMAL = 1 / math.sqrt(2 * math.pi)  # the density of the normal distribution at 0
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
+FAR = 100.0  # from here on tanh is 1; the cube of a larger number could overflow
 
 
-@op(type=same_float, ref=lambda x: largest(x, x.dtype.type(0)), axes=UNARY, onnx="Relu", samples=floats(1))
+@op(
+    type=same_float, ref=lambda x: largest(x, x.dtype.type(0)), axes=UNARY, onnx="Relu", samples=floats(1),
+    host=lambda x: np.maximum(x, 0) + 0.0,  # + 0.0 turns -0.0 to 0.0
+)  # fmt: skip
 def relu(x: Value) -> Any:
     """max(x, 0) of each element; NaN stays; the derivative at 0 is 0."""
 
@@ -112,7 +116,7 @@ def _(x: Any, *, alpha: float) -> Any:
 @elu.ref
 @widened
 def _(x: Any, *, alpha: float) -> Any:
-    return np.where(x > 0, x, x.dtype.type(alpha) * np.expm1(np.minimum(x, 0)))
+    return np.where(x > 0, x, x.dtype.type(alpha) * np.expm1(smallest(x, x.dtype.type(0))))
 
 
 @elu.expand
@@ -289,7 +293,8 @@ def _(x: Any, d: Any, *, approximate: bool) -> Any:
     wide = x.astype(np.float64)
     if approximate:
         t = np.tanh(TANH_SCALE * (wide + TANH_CUBE * wide**3))
-        slope = 0.5 * (1 + t) + 0.5 * wide * (1 - t * t) * TANH_SCALE * (1 + 3 * TANH_CUBE * wide**2)
+        near = np.clip(wide, -FAR, FAR)
+        slope = 0.5 * (1 + t) + 0.5 * near * (1 - t * t) * TANH_SCALE * (1 + 3 * TANH_CUBE * near**2)
     else:
         slope = 0.5 * (1 + erf_of(wide * ROOT_HALF)) + wide * NORMAL * np.exp(-0.5 * wide**2)
     return (d * slope).astype(x.dtype)
@@ -302,8 +307,9 @@ def _(x: Value, d: Value, *, approximate: bool) -> Any:
     if not approximate:
         return d * (0.5 * (1 + erf(x * ROOT_HALF)) + x * (NORMAL * exp(-0.5 * square)))
     t = tanh(TANH_SCALE * (x + TANH_CUBE * (square * x)))
-    inner = TANH_SCALE * (1 + 3 * TANH_CUBE * square)
-    return d * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))
+    near = minimum(maximum(x, -FAR), FAR)
+    inner = TANH_SCALE * (1 + 3 * TANH_CUBE * (near * near))
+    return d * (0.5 * (1 + t) + 0.5 * near * ((1 - t * t) * inner))
 
 
 @op(type=same_float, axes=UNARY, samples=floats(1, tol=2e-8))

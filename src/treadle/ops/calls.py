@@ -3,26 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treadle.base.dtypes import int32
 from treadle.ir import build
-from treadle.ir.node import Fn, Value
+from treadle.ir.node import Fn, Node, Value
 from treadle.ir.op import No
+from treadle.ir.quiet import quiet
 from treadle.ir.types import TensorType, Types, f64
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._pruning import reads, slim
 from treadle.ops._regions import AXES, Reversed, need, picked, region, spread
 from treadle.ops.functions import tanh
 from treadle.ops.reduce import reduce_sum
 
 
-@op(has_regions=True, axes=AXES, onnx=No("exported as a local function by the control flow exporter"))
+@op(has_regions=True, axes=AXES, onnx=No("the exporter inlines calls"))
 def call(*operands: Value, callee: str, results: Types) -> Any:
     """The results of the module's function `callee` on the operands; `results` are its types (the verifier compares).
 
     A function may call itself; such a module can be interpreted, not differentiated or compiled yet.
     """
+
+
+call.padded(_padding.call)
 
 
 @call.type
@@ -80,6 +86,9 @@ def barrier(*operands: Value) -> Any:
     undone)."""
 
 
+barrier.padded(_padding.barrier)
+
+
 @barrier.type
 def _(*operands: TensorType) -> Types:
     return operands
@@ -111,9 +120,12 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[0])
 
 
-@op(has_regions=True, axes=AXES, onnx=No("exported by its body"))
+@op(has_regions=True, axes=AXES)
 def remat(*operands: Value, body: Fn) -> Any:
     """body(*operands); a gradient keeps only the operands and runs the body again (rematerialisation)."""
+
+
+remat.padded(_padding.remat)
 
 
 @remat.type
@@ -132,6 +144,20 @@ def _(b: Any, *operands: Any, body: Fn) -> Any:
     return b.inline(body, *operands)
 
 
+@remat.onnx
+def _(g: Any, *operands: str, body: Fn) -> Any:
+    return g.inline(body, *operands)
+
+
+@remat.prune
+def _(node: Node, used: tuple[bool, ...]) -> Sequence[Value | None] | None:
+    body = node.attrs["body"]
+    read = reads(body, used)
+    if not any(used) or all([*used, *read]):
+        return None
+    return spread(remat(*picked(node.inputs, read), body=slim(body, read, used)), used)
+
+
 @remat.reverse
 def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn) -> Reversed:
     line = run.linearise(body, flags)
@@ -140,7 +166,7 @@ def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn)
     def pullback(*cts: Value) -> list[Value | None]:
         seeds = picked(cts, live)
         held = barrier(*inputs, *seeds)
-        results = build.inline(line.forward, held[: len(inputs)])
+        results = build.inline(quiet(line.forward, run.context.fns), held[: len(inputs)])
         residuals = results[len(body.outputs) :]
         return spread(build.inline(line.backward, [*residuals, *held[len(inputs) :]]), flags)
 
@@ -168,13 +194,16 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3], f64[2], body=body, bad="E0175")
 
 
-@op(has_regions=True, axes=AXES, onnx=No("exported by its body"))
+@op(has_regions=True, axes=AXES)
 def custom_vjp(*operands: Value, body: Fn, backward: Fn, n_outputs: int) -> Any:
     """The first n_outputs results of body(*operands); the others are residuals for a gradient given by hand.
 
     backward(operands, all results of body, cotangents of the outputs) -> one gradient for each float operand.
     Raises E0176 when the types of body and backward do not fit together.
     """
+
+
+custom_vjp.padded(_padding.custom_vjp)
 
 
 @custom_vjp.type
@@ -203,11 +232,27 @@ def _(b: Any, *operands: Any, body: Fn, backward: Fn, n_outputs: int) -> Any:
     return b.inline(body, *operands)[:n_outputs]
 
 
+def _apart(results: Sequence[Value], inputs: Sequence[Value], n_outputs: int) -> list[Value]:
+    """The results, but an output that is an operand or another output as a value of its own: its cotangent must not be
+    taken for one of the other's."""
+    seen, made = set(inputs), list(results)
+    for i, value in enumerate(results[:n_outputs]):
+        if value in seen:
+            made[i] = barrier(value)[0]
+        seen.add(value)
+    return made
+
+
+@custom_vjp.onnx
+def _(g: Any, *operands: str, body: Fn, backward: Fn, n_outputs: int) -> Any:
+    return g.inline(body, *operands)[:n_outputs]
+
+
 @custom_vjp.reverse
 def _(
     run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], *, body: Fn, backward: Fn, n_outputs: int
 ) -> Reversed:
-    results = build.inline(body, inputs)
+    results = _apart(build.inline(body, inputs), inputs, n_outputs)
 
     def pullback(*cts: Value) -> list[Value | None]:
         seeds = [c for c in cts if c.dtype.is_inexact]

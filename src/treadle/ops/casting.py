@@ -20,7 +20,7 @@ from treadle.ops._types import floats, same_inexact
 def cast(x: Value, *, dtype: DType) -> Any:
     """x with elements of type `dtype`: floats to integers round toward zero, anything to bool is `!= 0`.
 
-    A float outside the integer's range gives what the back end gives. Raises E0111 for complex to real.
+    A float outside the integer's range gives its nearest number, NaN gives 0. Raises E0111 for complex to real.
     """
 
 
@@ -33,7 +33,19 @@ def _(x: TensorType, *, dtype: DType) -> TensorType:
 
 @cast.ref
 def _(x: Any, *, dtype: DType) -> Any:
-    return x != 0 if dtype is bool_ else np.asarray(x).astype(dtype.np)
+    if dtype is bool_:
+        return x != 0
+    if dtype.is_integer and x.dtype.kind not in "biu":
+        return _nearest_whole(x.astype(np.float64), dtype)
+    return np.asarray(x).astype(dtype.np)
+
+
+def _nearest_whole(x: Any, dtype: DType) -> Any:
+    """Cut toward zero, within the range of the integer type; NaN gives 0. NumPy leaves both undefined."""
+    info = np.iinfo(dtype.np)
+    low, high = x <= info.min, x >= info.max
+    inside = np.where(low | high | np.isnan(x), 0, x).astype(dtype.np)
+    return np.where(low, info.min, np.where(high, info.max, inside)).astype(dtype.np)
 
 
 @cast.onnx
@@ -56,6 +68,8 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f32[3], dtype=bfloat16)
     yield s(f32[3], dtype=float16)
     yield s(np.array([-1.7, 0.0, 2.9]), dtype=int32)
+    yield s(np.array([-1e10, 3e9, np.inf, np.nan, -2.5], np.float32), dtype=int32)
+    yield s(np.array([-1.5, 300.0, 255.5, 7.9]), dtype=uint8)
     yield s(np.array([0.0, 2.0, -0.0]), dtype=bool_)
     yield s(np.array([0, 3, 0], np.int32), dtype=bool_)
     yield s(np.array([True, False]), dtype=float32)

@@ -17,13 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import int64
 from treadle.base.errors import UserError
 from treadle.ir import build
-from treadle.ir.node import Fn, Value
-from treadle.ir.op import No
+from treadle.ir.node import Fn, Node, Value
+from treadle.ir.quiet import quiet
 from treadle.ir.types import TensorType, Types, bool_, f64, i32
+from treadle.ops import _padding
 from treadle.ops._batching import acts, chosen, settled, stand_in
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._pruning import carried, either, reads, slim
 from treadle.ops._regions import (
     AXES,
     Reversed,
@@ -50,12 +53,15 @@ _MOST_SAVED = 1024
 
 
 # ------------------------------------------------------------------------------------------------------------------ if
-@op(has_regions=True, axes=AXES, onnx=No("exported by the control flow exporter"))
+@op(has_regions=True, axes=AXES)
 def if_(pred: Value, *operands: Value, then: Fn, orelse: Fn) -> Any:
     """then(*operands) where pred (bool[]) is true, else orelse(*operands); only the branch taken runs.
 
     Raises E0170 when pred is no single bool, E0171 when the branches take or return different types.
     """
+
+
+if_.padded(_padding.if_)
 
 
 @if_.type
@@ -176,6 +182,24 @@ def _taken(run: Any, lanes: Value, branch: Fn, operands: Sequence[Value], flags:
     return tuple(if_(reduce_or(lanes, axes=(0,)), *args, **bodies))
 
 
+@if_.onnx
+def _(g: Any, pred: str, *operands: str, then: Fn, orelse: Fn) -> Any:
+    """A branch sees the names around it."""
+    branches = [g.graph((), fn.out_types, lambda fn=fn: g.inline(fn, *operands)) for fn in (then, orelse)]
+    return g.node("If", pred, outputs=len(then.outputs), then_branch=branches[0], else_branch=branches[1])
+
+
+@if_.prune
+def _(node: Node, used: tuple[bool, ...]) -> Sequence[Value | None] | None:
+    pred, *operands = node.inputs
+    branches = {name: node.attrs[name] for name in ("then", "orelse")}
+    read = either(*[reads(fn, used) for fn in branches.values()])
+    if not any(used) or all([*used, *read]):
+        return None
+    bodies = {name: slim(fn, read, used) for name, fn in branches.items()}
+    return spread(if_(pred, *picked(operands, read), **bodies), used)
+
+
 @if_.samples
 def _(s: Samples) -> Iterator[Sample]:
     def mul_add(x: Value, y: Value) -> tuple[Value, Value]:
@@ -196,7 +220,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 # --------------------------------------------------------------------------------------------------------------- while
-@op(has_regions=True, axes=AXES, onnx=No("exported by the control flow exporter"))
+@op(has_regions=True, axes=AXES)
 def while_(*inputs: Value, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
     """Repeat carry = body(consts, carry) while cond(consts, carry); returns the last carry.
 
@@ -204,6 +228,9 @@ def while_(*inputs: Value, cond: Fn, body: Fn, n_consts: int, capacity: int = 0)
     to run the loop again (0: chosen by size). Raises E0170 when cond gives no single bool, E0172 when the carry
     changes type.
     """
+
+
+while_.padded(_padding.while_)
 
 
 @while_.type
@@ -266,6 +293,7 @@ class _WhileReverse:
         self.wrt = [*flags[:n_consts], *self.live]
         self.flags = flags
         self.line = run.linearise(body, self.wrt, self.live)
+        self.again = quiet(self.line.forward, run.context.fns)
         self.stacked = [p is None or p >= n_consts for p in self.line.from_param]
         self.saved = picked(self.line.residual_types, self.stacked)
         self.trips = capacity or _capacity(self.saved)
@@ -288,7 +316,7 @@ class _WhileReverse:
                 args[skip + k],
                 args[skip + k + 1 :],
             )
-            results = build.inline(self.line.forward, [*consts, *carry])
+            results = build.inline(self.line.forward if stop is None else self.again, [*consts, *carry])
             slot = _remainder(count, self.trips)
             new = [push(s, r, slot) for s, r in zip(kept, picked(results[k:], self.stacked), strict=True)]
             return [*results[:k], add(count, 1), *new]
@@ -449,6 +477,33 @@ def _(
     types = types_of(args)
     bodies = {"cond": region(test, types, tested.name), "body": region(step, types, stepped.name)}
     return while_(*args, **bodies, n_consts=n_consts, capacity=capacity), carried
+
+
+@while_.onnx
+def _(g: Any, *inputs: str, cond: Fn, body: Fn, n_consts: int, capacity: int = 0) -> Any:
+    """A Loop without a limit: the condition is computed before it, and in its body for the next trip."""
+    consts, carry = inputs[:n_consts], inputs[n_consts:]
+    types = (TensorType(int64, ()), bool_[()], *body.out_types)
+
+    def step(trip: str, go: str, *carry: str) -> tuple[str, ...]:
+        new = g.inline(body, *consts, *carry)
+        return (*g.inline(cond, *consts, *new), *new)
+
+    graph = g.graph(types, types[1:], step)
+    return g.node("Loop", "", *g.inline(cond, *consts, *carry), *carry, outputs=len(carry), body=graph)
+
+
+@while_.prune
+def _(node: Node, used: tuple[bool, ...]) -> Sequence[Value | None] | None:
+    cond, body, n = node.attrs["cond"], node.attrs["body"], node.attrs["n_consts"]
+    tested = reads(cond, [True])
+    wanted = carried(body, n, either(used, tested[n:]))
+    read = [*either(tested[:n], reads(body, wanted)[:n]), *wanted]
+    if not any(wanted) or all(read):
+        return None
+    bodies = {"cond": slim(cond, read, [True]), "body": slim(body, read, wanted)}
+    attrs = {**node.attrs, **bodies, "n_consts": sum(read[:n])}
+    return spread(while_(*picked(node.inputs, read), **attrs), wanted)
 
 
 @while_.samples

@@ -18,7 +18,7 @@ from treadle.ir import build
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
-from treadle.ops import _depthwise, _unfolded
+from treadle.ops import _depthwise, _padding, _unfolded
 from treadle.ops._batching import merged, parted
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import same_float
@@ -45,6 +45,9 @@ def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, gr
     """
 
 
+conv.padded(_padding.filled(_padding.zero, "stride", "dilation"))
+
+
 @op(jvp="multilinear")
 def conv_input_grad(
     dy: Value, w: Value, *, input_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
@@ -56,6 +59,9 @@ def conv_input_grad(
     """
 
 
+conv_input_grad.padded(_padding.filled(_padding.zero, "stride", "dilation"))
+
+
 @op(jvp="multilinear", onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"))
 def conv_weight_grad(
     x: Value, dy: Value, *, kernel_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
@@ -65,6 +71,9 @@ def conv_weight_grad(
     x: float[N, C, *s], dy: float[N, O, *t] -> float[O, C / groups, *kernel_size]. Raises as `conv`, and E0149 when a
     convolution with such a kernel does not give dy's sizes.
     """
+
+
+conv_weight_grad.padded(_padding.filled(_padding.zero, "stride", "dilation"))
 
 
 def _ranks(x: TensorType, y: TensorType) -> int:

@@ -11,6 +11,7 @@ from treadle.base.dtypes import DType, bool_, check_fits, complex64, float32, fl
 from treadle.base.errors import UserError
 from treadle.ir.op import No
 from treadle.ir.types import Literal, TensorType
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis
 
@@ -40,6 +41,9 @@ def full(*, value: float, shape: tuple[int, ...], dtype: DType) -> Any:
     Raises E0109 for a negative size, E0115 for a number that the type cannot hold, E0110 for a complex value: a
     `constant` may be complex.
     """
+
+
+full.padded(_padding.full)
 
 
 @full.type
@@ -74,6 +78,9 @@ def constant(*, value: Literal) -> Any:
     """The tensor with the elements of `value`."""
 
 
+constant.padded(_padding.constant)
+
+
 @constant.samples
 def _(s: Samples) -> Iterator[Sample]:
     yield s(value=Literal(np.array([1.0, -0.0, np.nan, np.inf])))
@@ -90,6 +97,9 @@ def _(s: Samples) -> Iterator[Sample]:
 )
 def iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> Any:
     """result[..., i, ...] = i along `axis`. Raises E0107 for an axis that is not there."""
+
+
+iota.padded(_padding.iota)
 
 
 @iota.type

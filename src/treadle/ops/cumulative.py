@@ -16,6 +16,7 @@ from treadle.base.dtypes import int32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import in_float32, normal_axis, same_float, same_number, same_real
 from treadle.ops.compare import greater_equal, is_nan, less_equal, logical_or, select
@@ -95,6 +96,9 @@ def cumprod(x: Value, *, axis: int, reverse: bool) -> Any:
     """
 
 
+cumprod.padded(_padding.filled(_padding.one))
+
+
 @cumprod.type
 def _(x: TensorType, *, axis: int, reverse: bool) -> TensorType:
     _check_axis(x, axis)
@@ -126,6 +130,9 @@ def cumlogsumexp(x: Value, *, axis: int, reverse: bool) -> Any:
 
     Raises E0106 for tensors that are not float, E0107 for a wrong axis.
     """
+
+
+cumlogsumexp.padded(_padding.filled(_padding.least))
 
 
 @cumlogsumexp.type
@@ -215,6 +222,9 @@ def cummax(x: Value, *, axis: int, reverse: bool) -> Any:
     """
 
 
+cummax.padded(_padding.filled(_padding.least))
+
+
 @op(
     batch="shift axis", type=_extreme_type, ref=_extreme_ref(np.less_equal), expand=_extreme_expand(less_equal),
     grad=_extreme_grad, axes=lambda x, *, axis, reverse: _along(x, axis, 2), onnx="expand", samples=_extreme_samples,
@@ -224,3 +234,6 @@ def cummin(x: Value, *, axis: int, reverse: bool) -> Any:
 
     NaN stays from its place on. Raises E0106 for bool or complex, E0107, E0131 from 2**31 elements on.
     """
+
+
+cummin.padded(_padding.filled(_padding.most))

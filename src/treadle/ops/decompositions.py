@@ -1,4 +1,5 @@
-"""Spectra of matrices in the last two axes: eigh and svd (eig is in `eigen.py`), by LAPACK, on CPUs only.
+"""Spectra of matrices in the last two axes: eigh and svd (eig is in `eigen.py`), by LAPACK on CPUs and by Jacobi's
+rotations (`_jacobi.py`) on other devices.
 
 Vectors are determined up to a factor of size 1. Here that factor is fixed, so that every back end gives the same ones:
 of each vector the first element that has 9/10 of the size of the largest is real and positive.
@@ -19,6 +20,7 @@ from treadle.base.dtypes import int32
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, c64, c128, f16, f32, f64
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._jacobi import hermitian_spectrum, singular_factors
 from treadle.ops._matrices import (
     NO_ONNX,
     adjoint,
@@ -42,7 +44,7 @@ from treadle.ops._matrices import (
     unless_failed,
 )  # fmt: skip
 from treadle.ops.casting import cast
-from treadle.ops.compare import equal, greater_equal, select
+from treadle.ops.compare import equal, greater_equal, logical_or, select
 from treadle.ops.creation import iota
 from treadle.ops.elementwise import abs
 from treadle.ops.products import swap
@@ -105,9 +107,11 @@ def through_factor(v: Value, total: Value) -> Value:
 
 def gaps_of(values: Value) -> Value:
     """1 / (values[j] - values[i]), 0 where they are equal."""
-    n = values.shape[-1]
-    gap = along_columns(values, n) - along_rows(values, n)
-    same = equal(gap, 0)
+    n, r = values.shape[-1], values.ndim
+    columns, rows = along_columns(values, n), along_rows(values, n)
+    places = [iota(shape=columns.shape, axis=a, dtype=int32) for a in (r - 1, r)]
+    gap = columns - rows
+    same = logical_or(equal(gap, 0), equal(*places))  # a compiler may compute values twice, rounded differently
     one = zeros_like(gap) + 1
     made: Value = select(same, zeros_like(gap), one / select(same, one, gap))
     return made
@@ -121,7 +125,7 @@ def eigh(x: Value) -> Any:
     """(w, V): eigenvalues, ascending, and in the columns of V the eigenvectors of a Hermitian matrix.
 
     x: [..., n, n], read from its lower triangle -> w real [..., n], V [..., n, n] with x V = V diag(w). The factor of
-    the vectors and the gradient at equal values are as the module says. Raises E0180, E0181. CPUs only.
+    the vectors and the gradient at equal values are as the module says. Raises E0180, E0181.
     """
 
 
@@ -136,9 +140,17 @@ def _(x: Any) -> Any:
     return (w, v * normal_factors(v)[..., None, :]) if x.size else (w, v)
 
 
+@eigh.expand
+def _(x: Value) -> Any:
+    w, v = hermitian_spectrum(x)
+    return w, turned_columns(v) if x.type.size else v
+
+
 @eigh.hlo
 def _(b: Any, x: Any) -> Any:
     t, (values, _) = b.types[0], b.out
+    if not b.lapack:
+        return NotImplemented
     if t.size == 0:
         return nothing(b)
     x = inline_in(b, finite_or_nan, [t], x)[0]
@@ -188,7 +200,7 @@ def svd(x: Value) -> Any:
     """(U, s, Vh) with U diag(s) Vh = x, U^H U = 1, Vh Vh^H = 1, s >= 0 descending: the thin decomposition.
 
     x: [..., m, n] -> U [..., m, k], s real [..., k], Vh [..., k, n], k = min(m, n). The columns of U have the factor
-    that the module says. The gradient needs s > 0; at equal values as the module says. Raises E0180, E0181. CPUs only.
+    that the module says. The gradient needs s > 0; at equal values as the module says. Raises E0180, E0181.
     """
 
 
@@ -211,9 +223,18 @@ def _(x: Any) -> Any:
     return u * f[..., None, :], s, vh * np.conj(f)[..., None]
 
 
+@svd.expand
+def _(x: Value) -> Any:
+    u, s, vh = singular_factors(x)
+    u, vh = _turned_pair(u, vh) if x.type.size else (u, vh)
+    return u, s, vh
+
+
 @svd.hlo
 def _(b: Any, x: Any) -> Any:
     t, (left, values, right) = b.types[0], b.out
+    if not b.lapack:
+        return NotImplemented
     if t.size == 0:
         return nothing(b)
     x = inline_in(b, finite_or_nan, [t], x)[0]

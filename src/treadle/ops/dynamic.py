@@ -15,6 +15,7 @@ from treadle.base.errors import UserError
 from treadle.ir import build
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops.compare import greater_equal, less, logical_and, select
 from treadle.ops.creation import full, iota
@@ -63,6 +64,9 @@ def dynamic_slice(x: Value, *starts: Value, sizes: Ints) -> Any:
 
     Raises E0138 for starts that are not 0-d int32 or int64, E0141 for sizes that do not fit.
     """
+
+
+dynamic_slice.padded(_padding.dynamic_slice)
 
 
 @dynamic_slice.type
@@ -174,6 +178,9 @@ def dynamic_update_slice(x: Value, update: Value, *starts: Value) -> Any:
     Raises E0105 when the element types differ, E0138 for starts that are not 0-d int32 or int64, E0141 for sizes that
     do not fit.
     """
+
+
+dynamic_update_slice.padded(_padding.dynamic_update_slice)
 
 
 @dynamic_update_slice.type

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of any square matrix, by LAPACK, on CPUs only.
+"""Eigenvalues and eigenvectors of any square matrix, by LAPACK on CPUs and by `_schur.py` on other devices.
 
 Gradient: Boeddeker et al. 2017, arXiv:1701.00392; at equal eigenvalues as `decompositions.py` says.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base.dtypes import complex64, complex128, float32, int32
+from treadle.base.dtypes import DType, complex64, complex128, float32, int32
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, c64, c128, f16, f32, f64
 from treadle.ops._declare import Sample, Samples, op
@@ -30,6 +30,7 @@ from treadle.ops._matrices import (
     square,
     unless_failed,
 )  # fmt: skip
+from treadle.ops._schur import eigen_pairs
 from treadle.ops.complex import make_complex, real
 from treadle.ops.decompositions import gaps_of, normal_factors, spread_values, through_factor, turned_columns
 from treadle.ops.linalg import solve
@@ -39,10 +40,10 @@ from treadle.ops.reduce import reduce_sum
 
 @op(axes="... !i !j -> ... !k, ... !l !m", onnx=NO_ONNX)
 def eig(x: Value) -> Any:
-    """(w, V): eigenvalues, in LAPACK's order, and in the columns of V eigenvectors of length 1; both complex.
+    """(w, V): eigenvalues, in no special order, and in the columns of V eigenvectors of length 1; both complex.
 
     x: [..., n, n] -> w [..., n], V [..., n, n] with x V = V diag(w). Of each vector the first element that has 9/10 of
-    the size of the largest is real and positive. Raises E0180, E0181. CPUs only.
+    the size of the largest is real and positive. Raises E0180, E0181.
     """
 
 
@@ -64,6 +65,8 @@ def _(b: Any, x: Any) -> Any:
     t, (values, vectors) = b.types[0], b.out
     if t.size == 0:
         return nothing(b)
+    if not b.lapack:  # no `expand`, which promises the order of the reference: that of LAPACK
+        return inline_in(b, lambda x: _portable(x, vectors.dtype), [t], x)
     x = inline_in(b, finite_or_nan, [t], x)[0]
     info = TensorType(int32, t.shape[:-2])
     parts = [values] if t.dtype.kind == "c" else [values.with_dtype(t.dtype)] * 2
@@ -72,6 +75,11 @@ def _(b: Any, x: Any) -> Any:
     w = found[0] if len(found) == 1 else inline_in(b, make_complex, parts, *found)[0]
     turned = inline_in(b, turned_columns, [vectors], v)[0]
     return unless_failed(b, [w, turned], [values, vectors], failed, info)
+
+
+def _portable(x: Value, dtype: DType) -> tuple[Value, Value]:
+    w, v = eigen_pairs(x, dtype)
+    return w, turned_columns(v)
 
 
 @eig.grad

@@ -1,6 +1,7 @@
 """Triangular factors of matrices in the last two axes: Cholesky, LU and QR, and triangular systems.
 
-LU and QR are computed by LAPACK, on CPUs only. Gradients: Giles 2008, "Collected matrix derivative results"; for QR
+CPUs compute them by LAPACK; other devices have Cholesky and triangular systems of XLA, and LU and QR of
+`_elimination.py`. Gradients: Giles 2008, "Collected matrix derivative results"; for QR
 Walter & Lehmann 2010, arXiv:1001.1654.
 """
 
@@ -18,6 +19,7 @@ from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, c64, c128, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._elimination import eliminated, reflected
 from treadle.ops._matrices import (
     NO_ONNX,
     adjoint,
@@ -33,6 +35,7 @@ from treadle.ops._matrices import (
     nothing,
     real_part,
     square,
+    unless_failed,
     upper,
 )  # fmt: skip
 from treadle.ops._regions import need, region
@@ -76,7 +79,12 @@ def _(b: Any, x: Any) -> Any:
     t = b.types[0]
     if t.size == 0:
         return nothing(b)
-    made = b.op("cholesky", x, lower=True)
+    if b.lapack:
+        info = TensorType(int32, t.shape[:-2])
+        made, failed = lapack(b, "potrf", [x], [t], [t, info], uplo="L")
+        (made,) = unless_failed(b, [made], [t], failed, info)
+    else:
+        made = b.op("cholesky", x, lower=True)
     count = t.with_dtype(int32)
     row, column = [b.op("iota", types=count, iota_dimension=a) for a in (t.rank - 2, t.rank - 1)]
     mask = b.op(
@@ -188,7 +196,7 @@ def lu(x: Value) -> Any:
     """(factors, pivots): L below the diagonal of the factors, its diagonal of ones left out, U on and above it.
 
     x: [..., n, n]. pivots: int32[..., n], the row that row i was exchanged with at step i; the matrix with its rows so
-    exchanged is L U. Where x is singular U has a zero on its diagonal. Raises E0180, E0181. CPUs only.
+    exchanged is L U. Where x is singular U has a zero on its diagonal. Raises E0180, E0181.
     """
 
 
@@ -217,9 +225,14 @@ def _lu(x: Any) -> tuple[Any, Any]:
     return a, pivots
 
 
+lu.expand(eliminated)
+
+
 @lu.hlo
 def _(b: Any, x: Any) -> Any:
     t = b.types[0]
+    if not b.lapack:
+        return NotImplemented
     if t.size == 0:
         return nothing(b)
     info = TensorType(int32, t.shape[:-2])
@@ -327,7 +340,7 @@ def qr(x: Value) -> Any:
     """(Q, R) with Q R = x, Q^H Q = 1, R upper triangular with a real diagonal of either sign, as LAPACK gives it.
 
     x: [..., m, n] -> Q [..., m, k], R [..., k, n], k = min(m, n). The gradient needs independent columns (the first k).
-    Raises E0180, E0181. CPUs only.
+    Raises E0180, E0181.
     """
 
 
@@ -345,9 +358,14 @@ def _(x: Any) -> Any:
     return each(np.linalg.qr, x, [(m, k), (k, n)], [x.dtype, x.dtype])
 
 
+qr.expand(reflected)
+
+
 @qr.hlo
 def _(b: Any, x: Any) -> Any:
     t, (q_type, r_type) = b.types[0], b.out
+    if not b.lapack:
+        return NotImplemented
     if t.size == 0:
         return nothing(b)
     tau = t.with_shape((*t.shape[:-2], q_type.shape[-1]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import bool_ as bool8
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.op import No
@@ -37,7 +38,7 @@ def inexact(low: float | None = None) -> Callable[[Samples], Iterator[Sample]]:
     return make
 
 
-@op(type=same_real, prepare=promoted, axes=BINARY, hlo="power", onnx="Pow")
+@op(type=same_real, prepare=promoted, axes=BINARY, onnx="Pow")
 def pow(x: Value, y: Value) -> Any:
     """x ** y of each element. Integers to negative powers give 0 (1 or -1 where x is); negative to broken ones NaN.
 
@@ -55,6 +56,38 @@ def _(x: Any, y: Any) -> Any:
     return np.where(y >= 0, np.power(x, np.maximum(y, 0)), np.where(np.abs(x) == 1, odd, 0))
 
 
+@pow.hlo
+def _(b: Any, x: Any, y: Any) -> Any:
+    """Integers in steps of 5 bits of the exponent: XLA's own power of integers reads the last 6 bits only."""
+    t = b.types[0]
+    if t.dtype.is_float:
+        return b.op("power", x, y)
+    if t.dtype.kind == "u":
+        return _integer_power(b, x, y)
+    one, zero = b.splat(1, t), b.splat(0, t)
+    negative, unit = _compared(b, y, zero, "LT"), _compared(b, b.op("abs", x), one, "EQ")
+    odd = _compared(b, b.op("and", y, one), one, "EQ")
+    inverse = b.op("select", unit, b.op("select", odd, x, one), zero)
+    return b.op("select", negative, inverse, _integer_power(b, x, b.op("select", negative, zero, y)))
+
+
+def _compared(b: Any, x: Any, y: Any, direction: str) -> Any:
+    flags = b.types[0].with_dtype(bool8)
+    return b.op("compare", x, y, types=flags, comparison_direction=f"#stablehlo<comparison_direction {direction}>")
+
+
+def _integer_power(b: Any, x: Any, y: Any) -> Any:
+    """x ** y of integers, y >= 0; wraps around."""
+    t = b.types[0]
+    step, mask, result = b.splat(5, t), b.splat(31, t), None
+    for place in range(0, t.dtype.bits, 5):
+        part = b.op("power", x, b.op("and", y, mask))
+        result = part if result is None else b.op("multiply", result, part)
+        if place + 5 < t.dtype.bits:
+            x, y = b.op("power", x, b.splat(32, t)), b.op("shift_right_logical", y, step)
+    return result
+
+
 @pow.grad
 def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     zero, positive = equal(y, 0), greater(x, 0)
@@ -70,7 +103,8 @@ def _(s: Samples) -> Iterator[Sample]:
     special = np.array([0.0, 0.0, -2.0, -2.0, -2.0, np.inf, np.nan]), np.array([0.0, 2.0, 3.0, 0.5, -1.0, -1.0, 0.0])
     yield s(*special, gradient=False)
     yield s(np.array([2, -3, 0, -1, 1, 5], np.int32), np.array([3, 3, 0, 3, 2, 1], np.int32))
-    yield s(np.array([2, 3], np.uint8), np.array([7, 2], np.uint8))
+    yield s(np.array([2, 3, 5], np.uint8), np.array([7, 2, 255], np.uint8))
+    yield s(np.array([2, -3, 7, -1, 5, 0], np.int64), np.array([64, 1000, 2**40 + 1, -3, -1, -2]))
     yield s(bool_[3], bool_[3], bad="E0106")
     yield s(f64[2], f64[3], bad="E0108")
 

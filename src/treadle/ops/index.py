@@ -15,6 +15,7 @@ from treadle.base.dtypes import DType, float32, float64, int32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
+from treadle.ops import _padding
 from treadle.ops._batching import merged, moved, own_places, parted
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_number
@@ -97,6 +98,9 @@ def take(x: Value, indices: Value, *, axis: int) -> Any:
     Indices are clamped. Raises E0107 for a wrong axis, E0138 for indices that are not int32 or int64, E0139 for an
     empty axis.
     """
+
+
+take.padded(_padding.take)
 
 
 @take.type
@@ -182,6 +186,9 @@ def index_sum(indices: Value, updates: Value, *, axis: int, size: int) -> Any:
     updates: the type that `take` gives, the axes of indices in the place of `axis`. Indices are clamped; equal ones add
     up. Raises E0107, E0138, E0139 and E0140 where indices and updates do not fit.
     """
+
+
+index_sum.padded(_padding.index_sum)
 
 
 @index_sum.type
@@ -297,6 +304,9 @@ def index_add(x: Value, indices: Value, updates: Value, *, axis: int) -> Any:
     """
 
 
+index_add.padded(_padding.scatter_add)
+
+
 @index_add.type
 def _(x: TensorType, indices: TensorType, updates: TensorType, *, axis: int) -> TensorType:
     _check_index(indices)
@@ -390,6 +400,9 @@ def take_along_axis(x: Value, indices: Value, *, axis: int) -> Any:
     """
 
 
+take_along_axis.padded(_padding.take_along_axis)
+
+
 @take_along_axis.type
 def _(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
     _check_along(x, indices, axis)
@@ -459,6 +472,9 @@ def scatter_add_along(x: Value, indices: Value, updates: Value, *, axis: int) ->
 
     The opposite of `take_along_axis`. updates: the shape of indices. Raises E0107, E0138, E0139, E0140.
     """
+
+
+scatter_add_along.padded(_padding.scatter_add)
 
 
 @scatter_add_along.type

@@ -1,7 +1,7 @@
 """What is made of matrix factors: solutions, inverses, determinants, and the exponential of matrices.
 
-Matrices stand in the last two axes. Systems are solved by LU, which calls LAPACK on CPUs only. Solutions for singular
-matrices are infinite or NaN, and no error, as the numbers are not known when a program is compiled.
+Matrices stand in the last two axes. Systems are solved by LU. Solutions for singular matrices are infinite or NaN, and
+no error, as the numbers are not known when a program is compiled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _same_batches(a: Any, b: Any) -> tuple[Value, ...]:
 def solve(a: Value, b: Value) -> Any:
     """The x with a x = b. a: [..., n, n], b: [..., n, c] -> [..., n, c]; leading axes broadcast.
 
-    Raises E0180 when the shapes do not fit, E0181 for other element types. CPUs only.
+    Raises E0180 when the shapes do not fit, E0181 for other element types.
     """
 
 
@@ -87,7 +87,7 @@ def _squares(s: Samples) -> Iterator[Sample]:
 
 @op(type=square, axes="... !i !j -> ... !k !l", onnx=NO_ONNX, samples=_squares)
 def inverse(x: Value) -> Any:
-    """The matrix whose product with x is the identity. x: [..., n, n]. Raises E0180, E0181. CPUs only."""
+    """The matrix whose product with x is the identity. x: [..., n, n]. Raises E0180, E0181."""
 
 
 @inverse.expand
@@ -120,10 +120,7 @@ def _pivots_and_sign(x: Value) -> tuple[Value, Value]:
 
 @op(type=_scalars, axes="... !i !j -> ...", onnx=NO_ONNX, samples=_squares)
 def det(x: Value) -> Any:
-    """The determinant. x: [..., n, n] -> [...]; 1 for n = 0. The gradient needs invertible x. Raises E0180, E0181.
-
-    CPUs only.
-    """
+    """The determinant. x: [..., n, n] -> [...]; 1 for n = 0. The gradient needs invertible x. Raises E0180, E0181."""
 
 
 @det.expand
@@ -136,7 +133,7 @@ def _(x: Value) -> Any:
 def slogdet(x: Value) -> Any:
     """(sign, log): the determinant is sign * exp(log); (0, -inf) where it is 0. The gradient needs invertible x.
 
-    x: [..., n, n] -> sign [...] of the type of x, of size 1; log real [...]. Raises E0180, E0181. CPUs only.
+    x: [..., n, n] -> sign [...] of the type of x, of size 1; log real [...]. Raises E0180, E0181.
     """
 
 
@@ -171,7 +168,7 @@ def matrix_exp(x: Value) -> Any:
     """The sum over k of x^k / k!, by a quotient of polynomials of degree 13 and repeated squaring; a batch is squared
     as often as its largest matrix needs.
 
-    x: [..., n, n]. Source: Higham 2005, doi:10.1137/04061101X. Raises E0180, E0181. CPUs only.
+    x: [..., n, n]. Source: Higham 2005, doi:10.1137/04061101X. Raises E0180, E0181.
     """
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import int64
 from treadle.ir import build
-from treadle.ir.node import Fn, Value
-from treadle.ir.op import No
+from treadle.ir.node import Fn, Node, Value
 from treadle.ir.types import TensorType, Types, f32, f64, i32
+from treadle.ops import _padding
 from treadle.ops._batching import moved, settled
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._pruning import carried, reads, slim
 from treadle.ops._regions import (
     AXES,
     Reversed,
@@ -34,13 +36,16 @@ from treadle.ops.control import while_
 from treadle.ops.elementwise import add, sub
 
 
-@op(has_regions=True, axes=AXES, onnx=No("exported by the control flow exporter"))
+@op(has_regions=True, axes=AXES)
 def scan(*inputs: Value, body: Fn, n_consts: int, n_carry: int, length: int, reverse: bool = False) -> Any:
     """(carry, ys): repeat carry, y = body(consts, carry, x) for x in xs along their first axis; ys are stacked.
 
     inputs: n_consts constants, n_carry initial carries, then xs, each [length, ...]. reverse: from the last x to the
     first. Raises E0174 when lengths or types do not fit.
     """
+
+
+scan.padded(_padding.scan)
 
 
 @scan.type
@@ -208,6 +213,46 @@ def _(
     results = scan(*inputs[:n_consts], *init, *xs, body=stepped, n_consts=n_consts, n_carry=n_carry, **trips)
     ys = [moved(y, 0, 1) if f else y for y, f in zip(results[n_carry:], outs[n_carry:], strict=True)]
     return [*results[:n_carry], *ys], outs
+
+
+@scan.onnx
+def _(g: Any, *inputs: str, body: Fn, n_consts: int, n_carry: int, length: int, reverse: bool = False) -> Any:
+    """A Scan with the constants seen from outside; without xs it goes over the trip numbers. Stacks are turned round by
+    slices, for few runtimes know the directions of Scan."""
+    m = n_consts + n_carry
+    consts, init, xs = inputs[:n_consts], inputs[n_consts:m], inputs[m:]
+    stacks = [TensorType(t.dtype, (length, *t.shape)) for t in body.out_types[n_carry:]]
+    if length == 0:
+        return (*init, *[g.const(np.zeros(t.shape, t.dtype.np)) for t in stacks])
+
+    def turned(name: str) -> str:
+        ends = [g.const(np.array([n])) for n in (-1, -length - 1, 0, -1)]
+        made: str = g.node("Slice", name, *ends) if reverse else name
+        return made
+
+    rows = [turned(x) for x in xs] or [g.const(np.arange(length))]
+    types = body.in_types[n_consts:] if xs else (*body.in_types[n_consts:], TensorType(int64, ()))
+
+    def step(*args: str) -> Any:
+        return g.inline(body, *consts, *(args if xs else args[:-1]))
+
+    outputs = n_carry + len(stacks)
+    graph = g.graph(types, body.out_types, step)
+    made = g.node("Scan", *init, *rows, outputs=outputs, body=graph, num_scan_inputs=len(rows))
+    results = made if isinstance(made, tuple) else (made,)
+    return (*results[:n_carry], *[turned(y) for y in results[n_carry:]])
+
+
+@scan.prune
+def _(node: Node, used: tuple[bool, ...]) -> Sequence[Value | None] | None:
+    body, n, k = node.attrs["body"], node.attrs["n_consts"], node.attrs["n_carry"]
+    wanted = [*carried(body, n, used[:k], used[k:]), *used[k:]]
+    read = reads(body, wanted)
+    read[n : n + k] = wanted[:k]
+    if not any(used) or all([*read, *wanted]):
+        return None
+    attrs = {**node.attrs, "body": slim(body, read, wanted), "n_consts": sum(read[:n]), "n_carry": sum(wanted[:k])}
+    return spread(scan(*picked(node.inputs, read), **attrs), wanted)
 
 
 @scan.samples

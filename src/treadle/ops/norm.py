@@ -16,6 +16,7 @@ import numpy as np
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_float
 from treadle.ops.casting import cast
@@ -76,6 +77,9 @@ def exp_shift(x: Value, *, axes: Ints) -> Any:
     Only for formulas whose result does not depend on it (softmax), so its gradient is taken as 0. Unlike `reduce_max`
     it leaves NaN to those formulas, so XLA's CPU back end may use its library. Raises E0106 for integers, E0107.
     """
+
+
+exp_shift.padded(_padding.filled(_padding.least))
 
 
 @exp_shift.ref

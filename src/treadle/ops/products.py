@@ -29,7 +29,13 @@ def _same_batches(x: Any, y: Any) -> tuple[Value, ...]:
     return broadcast_to(x, shape=lead + x.shape[-2:]), broadcast_to(y, shape=lead + y.shape[-2:])
 
 
-@op(jvp="multilinear", prepare=_same_batches, axes="... m k, ... k n -> ... m n", onnx="MatMul")
+@op(
+    jvp="multilinear",
+    prepare=_same_batches,
+    axes="... m k, ... k n -> ... m n",
+    onnx="MatMul",
+    host=np.matmul,
+)
 def matmul(x: Value, y: Value) -> Any:
     """x @ y. x: float[..., m, k], y: float[..., k, n] -> float[..., m, n]; 16-bit floats accumulate in float32.
 

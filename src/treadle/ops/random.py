@@ -25,6 +25,7 @@ from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, f32, f64, i32, u32
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops.bits import bit_or, bit_xor, shift_left, shift_right_logical
 from treadle.ops.casting import cast
@@ -136,6 +137,9 @@ def random_bits(key: Value, *, shape: tuple[int, ...], dtype: DType) -> Any:
     """
 
 
+random_bits.padded(_padding.random_bits)
+
+
 @random_bits.type
 def _(key: TensorType, *, shape: tuple[int, ...], dtype: DType) -> TensorType:
     _check_key(key)
@@ -156,9 +160,24 @@ def _(key: Any, *, shape: tuple[int, ...], dtype: DType) -> Any:
 @random_bits.expand
 def _(key: Value, *, shape: tuple[int, ...], dtype: DType) -> Any:
     x0, x1 = _block(key, shape)
+    return _joined(x0, x1, dtype)
+
+
+def _joined(x0: Value, x1: Value, dtype: DType) -> Value:
+    """The bits of a draw from the two words of its elements."""
     if dtype is uint64:
-        return bit_or(shift_left(cast(x0, dtype=uint64), 32), cast(x1, dtype=uint64))
-    return cast(bit_xor(x0, x1), dtype=dtype)
+        joined: Value = bit_or(shift_left(cast(x0, dtype=uint64), 32), cast(x1, dtype=uint64))
+    else:
+        joined = cast(bit_xor(x0, x1), dtype=dtype)
+    return joined
+
+
+def bits_at(key: Value, index: Value, dtype: DType) -> Value:
+    """The elements of a draw at these places (u32[...], below 2**32), as `random_bits` gives them."""
+    shape = index.shape
+    high = full(value=0, shape=shape, dtype=uint32)
+    x0, x1 = threefry(_word(key, 0, shape), _word(key, 1, shape), high, index)
+    return _joined(x0, x1, dtype)
 
 
 @random_bits.samples

@@ -16,6 +16,7 @@ from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axes, normal_axis, same_float, same_inexact, same_number, same_real
 from treadle.ops.casting import cast
@@ -44,9 +45,21 @@ def widen(value: Value, like: Value, axes: tuple[int, ...]) -> Value:
     return spread
 
 
-@op(jvp="linear", ref=lambda x, *, shape: np.broadcast_to(x, shape))
+def _spread(x: Any, *, shape: tuple[int, ...]) -> Any:
+    """np.broadcast_to, which costs five times as much on few elements."""
+    if not (x.size and x.flags.c_contiguous and x.dtype.isbuiltin == 1):
+        return np.broadcast_to(x, shape)
+    skip = len(shape) - x.ndim
+    strides = [s if n == m else 0 for s, n, m in zip(x.strides, x.shape, shape[skip:])]
+    return np.ndarray(shape, x.dtype, x, 0, [0] * skip + strides)
+
+
+@op(jvp="linear", ref=_spread)
 def broadcast_to(x: Value, *, shape: tuple[int, ...]) -> Any:
     """x repeated along new leading axes and axes of size 1, as NumPy. Raises E0108 when x does not fit `shape`."""
+
+
+broadcast_to.padded(_padding.broadcast_to)
 
 
 @broadcast_to.type
@@ -164,6 +177,7 @@ def _number_samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    host=np.add.reduce,
     jvp="linear",
     batch="shift axes",
     type=_number_type,
@@ -246,6 +260,7 @@ def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: st
 
 
 @op(
+    host=np.maximum.reduce,
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
@@ -260,6 +275,9 @@ def reduce_max(x: Value, *, axes: tuple[int, ...]) -> Any:
     """
 
 
+reduce_max.padded(_padding.filled(_padding.least))
+
+
 @reduce_max.ref
 def _(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.max(wide_array(x), axis=axes).astype(x.dtype)
@@ -271,6 +289,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
+    host=np.minimum.reduce,
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
@@ -285,6 +304,9 @@ def reduce_min(x: Value, *, axes: tuple[int, ...]) -> Any:
     """
 
 
+reduce_min.padded(_padding.filled(_padding.most))
+
+
 @reduce_min.ref
 def _(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.min(wide_array(x), axis=axes).astype(x.dtype)
@@ -295,12 +317,17 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return _hlo_extreme(b, x, axes, "minimum", "LT", _most(b.types[0].dtype))
 
 
-@op(batch="shift axes", type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd"))
+@op(
+    host=np.multiply.reduce, batch="shift axes", type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd")
+)
 def reduce_prod(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Product over `axes`; an empty product is 1. The gradient is right where elements are zero, to any order.
 
     Raises E0106 for bool, E0107 for wrong axes.
     """
+
+
+reduce_prod.padded(_padding.filled(_padding.one))
 
 
 @reduce_prod.ref
@@ -362,11 +389,22 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(np.array([[0.0, 0.0, 3.0], [1.0, 2.0, 0.0]]), axes=(1,))
 
 
+def _host_mean(x: Any, axis: int | None) -> Any:
+    return np.add.reduce(x, axis) / (x.size if axis is None else x.shape[axis])
+
+
 def _float_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     return reduced(same_inexact(x), axes=axes)
 
 
-@op(jvp="linear", batch="shift axes", type=_float_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceMean"))
+@op(
+    host=_host_mean,
+    jvp="linear",
+    batch="shift axes",
+    type=_float_type,
+    axes=keep_axes_whole,
+    onnx=onnx_reduce("ReduceMean"),
+)
 def reduce_mean(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Mean over `axes`: sum / count, in float32 for 16-bit floats; NaN of no elements. Raises E0106 for integers."""
 
@@ -417,6 +455,9 @@ def reduce_and(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Whether all elements over `axes` are true; true of none. x: bool[...]. Raises E0106, E0107."""
 
 
+reduce_and.padded(_padding.filled(_padding.one))
+
+
 @op(
     batch="shift axes",
     type=_bool_type,
@@ -429,6 +470,9 @@ def reduce_and(x: Value, *, axes: tuple[int, ...]) -> Any:
 )
 def reduce_or(x: Value, *, axes: tuple[int, ...]) -> Any:
     """Whether any element over `axes` is true; false of none. x: bool[...]. Raises E0106, E0107."""
+
+
+reduce_or.padded(_padding.filled(_padding.zero))
 
 
 @op(batch="shift axes", type=_extreme_type, axes=keep_axes_whole, onnx="expand")
@@ -483,6 +527,9 @@ def cumsum(x: Value, *, axis: int, reverse: bool) -> Any:
     """
 
 
+cumsum.padded(_padding.filled(_padding.zero))
+
+
 @cumsum.type
 def _(x: TensorType, *, axis: int, reverse: bool) -> TensorType:
     if normal_axis(axis, x.rank) != axis:
@@ -514,7 +561,7 @@ def _(b: Any, x: Any, *, axis: int, reverse: bool) -> Any:
     total = b.op(
         "reduce_window",
         b.convert(x, type, work),
-        b.splat(0, scalar),
+        b.splat(0 if type.dtype.is_integer else complex(-0.0, -0.0) if type.dtype.kind == "c" else -0.0, scalar),
         types=work,
         regions=(b.region((scalar, scalar), lambda b, p, q: b.op("add", p, q, types=scalar)),),
         window_dimensions=tuple([reach + 1 if i == axis else 1 for i in range(type.rank)]),

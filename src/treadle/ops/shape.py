@@ -16,6 +16,7 @@ from treadle.base.errors import UserError
 from treadle.ir import op as op_table
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import cast_together, is_scalar, normal_axes, normal_axis
 from treadle.ops.creation import full
@@ -33,6 +34,9 @@ def zeros_like(x: Value, shape: Ints | None = None) -> Value:
 @op(jvp="linear", ref=lambda x, *, shape: np.reshape(x, shape), hlo=lambda b, x, *, shape: b.op("reshape", x))
 def reshape(x: Value, *, shape: Ints) -> Any:
     """The elements of x, row by row, in another shape. Raises E0112 when the counts differ or a size is negative."""
+
+
+reshape.padded(_padding.reshape)
 
 
 @reshape.type
@@ -138,6 +142,9 @@ def reverse(x: Value, *, axes: Ints) -> Any:
     """x with the elements along `axes` in the opposite order. Raises E0107 for axes that are absent or not sorted."""
 
 
+reverse.padded(_padding.reverse)
+
+
 @reverse.type
 def _(x: TensorType, *, axes: Ints) -> TensorType:
     if normal_axes(axes, x.rank) != axes:
@@ -176,6 +183,9 @@ def _(s: Samples) -> Iterator[Sample]:
 @op(jvp="linear")
 def slice_(x: Value, *, starts: Ints, limits: Ints, strides: Ints) -> Any:
     """x[start:limit:stride] of every axis, 0 <= start <= limit <= size, stride >= 1. Raises E0134 for other numbers."""
+
+
+slice_.padded(_padding.slice_)
 
 
 @slice_.type
@@ -247,6 +257,9 @@ def pad(x: Value, value: Value, *, low: Ints, high: Ints, interior: Ints) -> Any
 
     `value` may be a Python number. Raises E0135 for negative counts or another number of axes, E0105 for another type.
     """
+
+
+pad.padded(_padding.pad)
 
 
 @pad.prepare
@@ -361,6 +374,9 @@ def _(s: Samples) -> Iterator[Sample]:
 )
 def concatenate(*xs: Value, axis: int) -> Any:
     """One or more tensors joined along `axis`. Raises E0132 when other sizes or ranks differ, E0107 for the axis."""
+
+
+concatenate.padded(_padding.concatenate)
 
 
 @concatenate.type

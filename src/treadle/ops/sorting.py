@@ -17,6 +17,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f32, f64, u8
+from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_real
 from treadle.ops.compare import equal, is_nan, logical_or, select
@@ -105,6 +106,9 @@ def sort_with_index(x: Value, *, axis: int, descending: bool) -> Any:
     """x sorted along `axis`, and for each element its index before sorting (int32). Raises E0106, E0107, E0131."""
 
 
+sort_with_index.padded(_padding.sort)
+
+
 @sort_with_index.type
 def _(x: TensorType, *, axis: int, descending: bool) -> tuple[TensorType, TensorType]:
     _check(x, axis)
@@ -140,6 +144,9 @@ def _(g: Any, x: str, *, axis: int, descending: bool) -> Any:
 @op(batch="shift axis", samples=_samples, axes=lambda x, *, axis, descending: _along(x, axis, 1))
 def sort(x: Value, *, axis: int, descending: bool) -> Any:
     """x sorted along `axis`. Raises E0106 for bool or complex, E0107 for a wrong axis, E0131 from 2**31 elements on."""
+
+
+sort.padded(_padding.sort)
 
 
 @sort.type
@@ -212,6 +219,9 @@ def top_k(x: Value, *, k: int) -> Any:
 
     Raises E0142 for a k below 0 or above the size of the axis, E0106, E0107 for a 0-d tensor, E0131.
     """
+
+
+top_k.padded(_padding.filled(_padding.least, "k"))
 
 
 @top_k.type

@@ -143,7 +143,7 @@ def _(x: TensorType, *, order: int) -> TensorType:
 @in_float32
 def _(x: Value, *, order: int) -> Any:
     negative = less(x, 0)
-    value = _zeta(order + 1, select(negative, 1 - x, x)) * ((-1.0) ** (order + 1) * math.factorial(order))
+    value = _zeta(order + 1, select(negative, 1 - x, abs(x))) * ((-1.0) ** (order + 1) * math.factorial(order))
     rest = x - round(x)
     cot = cos(math.pi * rest) / sin(math.pi * rest)
     return select(negative, (-1.0) ** order * value - _cot_derivative(order, cot), value)
@@ -231,7 +231,7 @@ def _scaled_bessel(x: Any, n: int) -> Any:
     for k in range(1, 16):
         terms.append(terms[-1] * ((2 * k - 1) ** 2 - 4 * n * n) / (8 * k))
     large = np.maximum(size, 700)
-    far = sum(a / large**k for k, a in enumerate(terms)) / np.sqrt(2 * np.pi * large)
+    far = sum(a / large**k for k, a in enumerate(terms)) / (np.sqrt(2 * np.pi) * np.sqrt(large))
     result = np.where(size < 1, near * np.exp(-small), np.where(size <= 700, centre, far)).reshape(x.shape)
     result = np.where(np.isnan(x), np.nan, result)
     return np.copysign(result, x) if n else result

@@ -6,7 +6,6 @@ Gradients and state in, parameters and state changed in place. Formulas and defa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,25 +18,8 @@ from treadle.ops.compare import equal, greater, less, select
 from treadle.ops.elementwise import abs, maximum, minimum, sign
 from treadle.ops.functions import exp, sqrt
 from treadle.optim._arith import correction, lerp, wide, work_dtype, write
+from treadle.optim._moments import Betas, Moments, Params, check_share, keep, moments
 from treadle.optim.optimizer import Group, Optimizer, need
-
-Params = Iterable[Parameter] | Iterable[dict[str, Any]]
-Moments = dict[str, Tensor]
-
-
-def check_betas(betas: Any) -> None:
-    """E0531 unless they are two numbers from 0 up to 1."""
-    fine = len(betas) == 2 and all(0 <= b < 1 for b in betas)
-    need(fine, f"betas are {betas}", "two numbers from 0 up to, not including, 1")
-
-
-def _check_share(name: str, value: float) -> None:
-    need(0 <= value < 1, f"{name} is {value}", "a number from 0 up to, not including, 1")
-
-
-def _keep(state: Moments, **new: Any) -> None:
-    for slot, value in new.items():
-        state[slot]._set(value)
 
 
 class Adagrad(Optimizer):
@@ -75,7 +57,7 @@ class Adagrad(Optimizer):
         total = state["sum"] + g * g
         rate = group.rate / (1 + (cast(state["step"], g.dtype) - 1) * options["lr_decay"])
         write(param, p - rate * g / (sqrt(total) + options["eps"]))
-        _keep(state, sum=total)
+        keep(state, sum=total)
 
 
 class RMSprop(Optimizer):
@@ -99,8 +81,8 @@ class RMSprop(Optimizer):
         super().__init__(params, lr, alpha=alpha, **options)
 
     def check(self, lr: float, **options: Any) -> None:
-        _check_share("alpha", options["alpha"])
-        _check_share("momentum", options["momentum"])
+        check_share("alpha", options["alpha"])
+        check_share("momentum", options["momentum"])
         super().check(lr, **options)
 
     @property
@@ -117,13 +99,13 @@ class RMSprop(Optimizer):
         if options["centered"]:
             mean = lerp(state["mean"], g, 1 - options["alpha"])
             root = sqrt(v - mean * mean)
-            _keep(state, mean=mean)
+            keep(state, mean=mean)
         change = g / (root + options["eps"])
         if options["momentum"]:
             change = state["momentum"] * options["momentum"] + change
-            _keep(state, momentum=change)
+            keep(state, momentum=change)
         write(param, p - group.rate * change)
-        _keep(state, v=v)
+        keep(state, v=v)
 
 
 class Adadelta(Optimizer):
@@ -140,7 +122,7 @@ class Adadelta(Optimizer):
         super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay)
 
     def check(self, lr: float, **options: Any) -> None:
-        _check_share("rho", options["rho"])
+        check_share("rho", options["rho"])
         super().check(lr, **options)
 
     def update(self, param: Parameter, grad: Any, state: Moments, group: Group) -> None:
@@ -150,38 +132,10 @@ class Adadelta(Optimizer):
         v = state["v"] * rho + g * g * (1 - rho)
         change = sqrt(state["change"] + eps) / sqrt(v + eps) * g
         write(param, p - group.rate * change)
-        _keep(state, v=v, change=state["change"] * rho + change * change * (1 - rho))
+        keep(state, v=v, change=state["change"] * rho + change * change * (1 - rho))
 
 
-class _Betas(Optimizer):
-    """With betas, eps and weight_decay."""
-
-    counted = True
-
-    def __init__(
-        self,
-        params: Params,
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(params, lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, **options)
-
-    def check(self, lr: float, **options: Any) -> None:
-        check_betas(options["betas"])
-        super().check(lr, **options)
-
-    def _decayed(self, param: Parameter, grad: Any, group: Group) -> tuple[Any, Any]:
-        p, g = wide(param, grad)
-        decay = group.options["weight_decay"]
-        if group.options.get("decoupled_weight_decay"):
-            return p * (1 - group.rate * decay), g
-        return p, g + p * decay
-
-
-class Adamax(_Betas):
+class Adamax(Betas):
     """m as Adam; u = max(beta2 * u, |g| + eps); p -= lr / (1 - beta1 ** step) * m / u.
 
     Source: Kingma & Ba 2015, arXiv:1412.6980, section 7.1.
@@ -194,10 +148,10 @@ class Adamax(_Betas):
         p, g = self._decayed(param, grad, group)
         m, u = lerp(state["m"], g, 1 - beta1), maximum(state["u"] * beta2, abs(g) + group.options["eps"])
         write(param, p - group.rate / correction(cast(state["step"], g.dtype), beta1) * m / u)
-        _keep(state, m=m, u=u)
+        keep(state, m=m, u=u)
 
 
-class NAdam(_Betas):
+class NAdam(Betas):
     """Adam with Nesterov momentum, which grows as beta1 * (1 - 0.96 ** (step * momentum_decay) / 2).
 
     decoupled_weight_decay: as AdamW. Source: Dozat 2016, in the form of torch.optim.NAdam.
@@ -227,14 +181,14 @@ class NAdam(_Betas):
         step = cast(state["step"], g.dtype)
         mu, after = [beta1 * (1 - 0.5 * exp((step + i) * fall)) for i in (0, 1)]
         product = state["product"] * mu
-        m, v = lerp(state["m"], g, 1 - beta1), state["v"] * beta2 + g * g * (1 - beta2)
+        m, v = moments(state, g, (beta1, beta2))
         root = sqrt(v / correction(step, beta2)) + group.options["eps"]
         change = g * ((1 - mu) / (1 - product)) + m * (after / (1 - product * after))
         write(param, p - group.rate * change / root)
-        _keep(state, m=m, v=v, product=product)
+        keep(state, m=m, v=v, product=product)
 
 
-class RAdam(_Betas):
+class RAdam(Betas):
     """Adam whose step is plain momentum until the variance of v is known, then rectified for it.
 
     decoupled_weight_decay: as AdamW. Source: Liu et al. 2020, arXiv:1908.03265.
@@ -256,7 +210,7 @@ class RAdam(_Betas):
     def update(self, param: Parameter, grad: Any, state: Moments, group: Group) -> None:
         beta1, beta2 = group.options["betas"]
         p, g = self._decayed(param, grad, group)
-        m, v = lerp(state["m"], g, 1 - beta1), state["v"] * beta2 + g * g * (1 - beta2)
+        m, v = moments(state, g, (beta1, beta2))
         step = cast(state["step"], dtypes.float64)  # the length below is a small difference of large numbers
         short = correction(step, beta2)
         whole = 2 / (1 - beta2) - 1
@@ -266,7 +220,7 @@ class RAdam(_Betas):
         size = group.rate / cast(correction(step, beta1), g.dtype)
         scale = cast(rectified, g.dtype) / (sqrt(v) + group.options["eps"])
         write(param, p - size * m * select(greater(length, 5.0), scale, 1.0))
-        _keep(state, m=m, v=v)
+        keep(state, m=m, v=v)
 
 
 class Rprop(Optimizer):
@@ -303,4 +257,4 @@ class Rprop(Optimizer):
         size = minimum(maximum(state["size"] * factor, least), most)
         g = select(equal(factor, low), g * 0, g)
         write(param, p - sign(g) * size)
-        _keep(state, before=g, size=size)
+        keep(state, before=g, size=size)

@@ -2,46 +2,85 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
+from treadle.frontend.lift import lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops.casting import cast
 from treadle.ops.elementwise import maximum, minimum
 from treadle.ops.functions import sqrt
-from treadle.ops.reduce import reduce_sum
+from treadle.ops.reduce import reduce_max, reduce_sum
 
 
-def global_norm(grads: Sequence[Any]) -> Tensor:
-    """The Euclidean norm of all gradients taken together, 0-d; 16-bit floats are summed in float32."""
-    squares = []
+def global_norm(grads: Sequence[Any], norm_type: float = 2.0) -> Tensor:
+    """The norm of all gradients taken together, 0-d: Euclidean, or of another order; 16-bit floats count as float32.
+
+    norm_type: above 0; infinity is the largest element. Raises E0536 for another one, or if all gradients are None.
+    """
+    _check_grads(grads)
+    if not norm_type > 0:
+        raise UserError("E0536", f"norm_type is {norm_type}", fix="give a number above 0")
+    parts = []
     for g in grads:
         if g is not None:
             wide = cast(g, dtype=dtypes.float32) if g.dtype.bits == 16 else g
-            squares.append(reduce_sum(wide * wide, axes=tuple(range(wide.ndim))))
-    if not squares:
+            parts.append(_powers(wide, norm_type))
+    if not parts:
         raise UserError("E0536", "there is no gradient to take the norm of", fix="pass at least one that is not None")
-    total = squares[0]
-    for square in squares[1:]:
-        total = total + square
-    norm: Tensor = sqrt(total)
+    total = parts[0]
+    for part in parts[1:]:
+        total = maximum(total, part) if math.isinf(norm_type) else total + part
+    norm: Tensor = total
+    if norm_type not in (1, math.inf):
+        norm = sqrt(total) if norm_type == 2 else total ** (1 / norm_type)
     return norm
 
 
-def clip_grad_norm(grads: Sequence[Any], max_norm: float) -> list[Any]:
-    """The gradients times min(1, max_norm / (norm + 1e-6)), norm being that of all together.
+def _check_grads(grads: Any) -> None:
+    """Raise E0536 for what is no list of tensors."""
+    if not isinstance(grads, list | tuple):
+        raise UserError("E0536", f"the gradients are {arguments.brief(grads)}", fix="pass a list of tensors")
+    for g in grads:
+        if g is not None and not hasattr(g, "dtype"):
+            raise UserError("E0536", f"a gradient is {arguments.brief(g)}", fix="pass a list of tensors")
 
-    One NaN makes all gradients NaN, an infinity makes the finite ones 0, as in PyTorch. Raises E0536 if all are None.
+
+def _powers(x: Any, norm_type: float) -> Any:
+    """The sum of |x| ** norm_type, or the largest |x|."""
+    axes = tuple(range(x.ndim))
+    if norm_type == 2:
+        return reduce_sum(x * x, axes=axes)
+    if math.isinf(norm_type):
+        return reduce_max(abs(x), axes=axes) if x.size else reduce_sum(x, axes=axes)
+    return reduce_sum(abs(x) ** norm_type, axes=axes)
+
+
+def clip_grad_norm(grads: Sequence[Any], max_norm: float, norm_type: float = 2.0) -> list[Any]:
+    """The gradients times min(1, max_norm / (norm + 1e-6)), norm being that of all together, see `global_norm`.
+
+    One NaN makes all gradients NaN, an infinity makes the finite ones 0, as in PyTorch. Raises E0536 if all are
+    None, and for a negative max_norm.
     Source: Pascanu et al. 2013, arXiv:1211.5063.
     """
-    scale = minimum(max_norm / (global_norm(grads) + 1e-6), 1.0)
+    return clip_grads_with_norm(grads, max_norm, global_norm(grads, norm_type))
+
+
+def clip_grads_with_norm(grads: Sequence[Any], max_norm: float, total_norm: Any) -> list[Any]:
+    """`clip_grad_norm` with a norm that is known already. Raises E0536 for a negative max_norm."""
+    _check_grads(grads)
+    if not arguments.is_real(max_norm) or max_norm < 0:
+        raise UserError("E0536", f"max_norm is {max_norm!r}", fix="give 0 or more")
+    scale = minimum(max_norm / (lift(total_norm) + 1e-6), 1.0)
     return [None if g is None else g * cast(scale, dtype=g.dtype) for g in grads]
 
 
 def clip_grad_value(grads: Sequence[Any], limit: float) -> list[Any]:
     """Each element of the gradients moved into -limit to limit. Raises E0536 for a negative limit."""
-    if limit < 0:
-        raise UserError("E0536", f"the limit is {limit}", fix="give 0 or more")
+    _check_grads(grads)
+    if not arguments.is_real(limit) or limit < 0:
+        raise UserError("E0536", f"the limit is {limit!r}", fix="give 0 or more")
     return [None if g is None else minimum(maximum(g, -limit), limit) for g in grads]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.lift import cast
@@ -28,6 +28,8 @@ class EMA:
 
     def __init__(self, params: Cell | Iterable[Parameter], decay: float = 0.999, warm_up: bool = False) -> None:
         need(0 <= decay < 1, f"decay is {decay}", "a number from 0 up to, not including, 1")
+        if not isinstance(params, Cell | Iterable) or isinstance(params, Tensor | str):
+            raise UserError("E0530", f"EMA got {arguments.brief(params)}", fix="pass a cell, or net.parameters()")
         self.params = params.parameters() if isinstance(params, Cell) else list(params)
         self.decay, self.warm_up = decay, warm_up
         self.count = Tensor(np.int32(0))

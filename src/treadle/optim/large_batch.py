@@ -7,7 +7,6 @@ Gradients and state in, parameters and state changed in place.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,8 @@ from treadle.ops.compare import greater, logical_and, select
 from treadle.ops.elementwise import maximum, minimum, sign
 from treadle.ops.functions import exp, log, rsqrt, sqrt
 from treadle.optim._arith import correction, lerp, norm, wide, work_dtype, write
-from treadle.optim.adaptive import check_betas
+from treadle.optim._moments import Betas, Moments, Params, check_betas, check_share, keep, moments
 from treadle.optim.optimizer import Group, Optimizer, need
-
-Params = Iterable[Parameter] | Iterable[dict[str, Any]]
-Moments = dict[str, Tensor]
 
 
 def _trust(top: Any, bottom: Any) -> Any:
@@ -50,7 +46,7 @@ class Lion(Optimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, lr, betas=tuple(betas), weight_decay=weight_decay)
+        super().__init__(params, lr, betas=betas, weight_decay=weight_decay)
 
     def check(self, lr: float, **options: Any) -> None:
         check_betas(options["betas"])
@@ -64,13 +60,13 @@ class Lion(Optimizer):
         state["m"]._set(state["m"] * beta2 + g * (1 - beta2))
 
 
-class LAMB(Optimizer):
+class LAMB(Betas):
     """Adam's step r (plus weight_decay * p), scaled for each parameter by |p| / |r|: p -= lr * |p| / |r| * r.
 
     The scale is 1 where a norm is 0. Source: You et al. 2020, arXiv:1904.00962, algorithm 2.
     """
 
-    slots, counted = ("m", "v"), True
+    slots = ("m", "v")
 
     def __init__(
         self,
@@ -80,22 +76,17 @@ class LAMB(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
-
-    def check(self, lr: float, **options: Any) -> None:
-        check_betas(options["betas"])
-        super().check(lr, **options)
+        super().__init__(params, lr, betas, eps, weight_decay)
 
     def update(self, param: Parameter, grad: Any, state: Moments, group: Group) -> None:
         beta1, beta2 = group.options["betas"]
         p, g = wide(param, grad)
         step = cast(state["step"], g.dtype)
-        m, v = lerp(state["m"], g, 1 - beta1), state["v"] * beta2 + g * g * (1 - beta2)
+        m, v = moments(state, g, (beta1, beta2))
         root = sqrt(v / correction(step, beta2)) + group.options["eps"]
         change = m / correction(step, beta1) / root + p * group.options["weight_decay"]
         write(param, p - group.rate * _trust(norm(p), norm(change)) * change)
-        state["m"]._set(m)
-        state["v"]._set(v)
+        keep(state, m=m, v=v)
 
 
 class LARS(Optimizer):
@@ -117,8 +108,7 @@ class LARS(Optimizer):
         super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay, trust=trust)
 
     def check(self, lr: float, **options: Any) -> None:
-        momentum = options["momentum"]
-        need(0 <= momentum < 1, f"momentum is {momentum}", "a number from 0 up to, not including, 1")
+        check_share("momentum", options["momentum"])
         need(options["trust"] > 0, f"trust is {options['trust']}", "a number above 0")
         super().check(lr, **options)
 
@@ -218,8 +208,7 @@ class Muon(Optimizer):
             need(p.ndim >= 2, found, "it matrices, the others to AdamW")
 
     def check(self, lr: float, **options: Any) -> None:
-        momentum = options["momentum"]
-        need(0 <= momentum < 1, f"momentum is {momentum}", "a number from 0 up to, not including, 1")
+        check_share("momentum", options["momentum"])
         need(options["ns_steps"] > 0, f"ns_steps is {options['ns_steps']}", "1 or more")
         super().check(lr, **options)
 

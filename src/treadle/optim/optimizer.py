@@ -7,12 +7,12 @@ program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from treadle.base import dtypes
-from treadle.base.errors import UserError
+from treadle.base import arguments, dtypes, elsewhere
+from treadle.base.errors import UserError, no_attribute
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import clock
@@ -28,7 +28,8 @@ class Group:
         self.params = list(params)
         for p in self.params:
             if not isinstance(p, Parameter):
-                raise UserError("E0530", f"{p!r} is not a Parameter", fix="pass net.parameters()")
+                why = f"{arguments.brief(p)} is not a Parameter"
+                raise UserError("E0530", why, fix="pass net.parameters()")
         self.rate = Tensor(np.float32(lr))
         self._lr: float | None = float(lr)
         self.base: float | None = None  # the rate that schedules start from
@@ -42,7 +43,9 @@ class Group:
     @lr.setter
     def lr(self, value: Any) -> None:
         self.base = None
-        if isinstance(value, Tensor) or tracing.current() is not None:
+        traced = isinstance(value, Tensor)
+        need(traced or (arguments.is_real(value) and value >= 0), f"lr is {value!r}", "a number of 0 or more")
+        if traced or tracing.current() is not None:
             self.rate.assign(value)
             self._lr = None  # known to the program only
         else:
@@ -64,6 +67,9 @@ class Optimizer:
         name = type(self).__name__
         if tracing.current() is not None:
             raise UserError("E0532", f"{name} is made inside a compiled function", fix="make it before, outside")
+        if isinstance(params, Tensor | str) or not isinstance(params, Iterable):
+            found = f"{name} got {arguments.brief(params)}, not the parameters"
+            raise UserError("E0530", found, fix="pass a list: net.parameters()")
         given: list[Any] = list(params)
         if not given:
             raise UserError("E0530", f"{name} got no parameters", fix="pass net.parameters()")
@@ -74,9 +80,12 @@ class Optimizer:
             if unknown := own.keys() - options.keys():
                 why = f"{name} has no option {', '.join(sorted(unknown))}"
                 raise UserError("E0531", why, fix=f"use {', '.join(options)}")
-            merged = {**options, **own}
+            merged = {k: tuple(v) if isinstance(v, list) else v for k, v in {**options, **own}.items()}
+            if "params" not in group:
+                raise UserError("E0530", f"a group of {name} has no 'params'", fix='{"params": [...], "lr": ...}')
             rate = group.get("lr", lr)
-            self.check(lr=rate, **merged)
+            need(arguments.is_real(rate), f"lr is {rate!r}", "a number of 0 or more")
+            self._check(rate, merged)
             self.groups.append(Group(group["params"], rate, merged))
         self.params = [p for g in self.groups for p in g.params]
         if len({id(p) for p in self.params}) < len(self.params):
@@ -85,6 +94,16 @@ class Optimizer:
         self.steps = Tensor(np.zeros(len(self.params), np.int32))
         self.state: State = {}
         self._add_state()
+
+    def _check(self, lr: float, options: dict[str, Any]) -> None:
+        """`check`, where an option of the wrong type is E0531 too."""
+        try:
+            self.check(lr=lr, **options)
+        except TypeError:
+            wrong = [f"{k} is {v!r}" for k, v in options.items() if v is None or isinstance(v, str | tuple | dict)]
+            if not wrong:
+                raise
+            raise UserError("E0531", ", ".join(wrong), fix="give numbers") from None
 
     def check(self, lr: float, **options: Any) -> None:
         """Raise E0531 for a value out of range; subclasses check their own options, then call this."""
@@ -101,11 +120,17 @@ class Optimizer:
         return Tensor(np.zeros(param.shape, (dtypes.float32 if param.dtype.bits == 16 else param.dtype).np))
 
     # ------------------------------------------------------------------------------------------------ a step
-    def step(self, grads: Sequence[Any]) -> None:
+    def step(self, grads: Sequence[Any] | None = None) -> None:
         """Change the parameters. grads: one gradient per parameter in their order; None leaves a parameter as it is.
 
         Frozen parameters (`requires_grad=False`) stay as they are too. Raises E0533 for another number of gradients.
         """
+        if not isinstance(grads, list | tuple):
+            why = "step needs the gradients" if grads is None else f"the gradients are a {type(grads).__name__}"
+            fix = "value, grads = td.value_and_grad(loss, net.parameters())(...), then step(grads)"
+            raise UserError("E0533", why, fix=fix)
+        if wrong := [g for g in grads if g is not None and not hasattr(g, "dtype")]:
+            raise UserError("E0533", f"a gradient is {arguments.brief(wrong[0])}", fix="pass tensors, or None")
         if len(grads) != len(self.params):
             why = f"{len(grads)} gradients for {len(self.params)} parameters"
             raise UserError("E0533", why, fix="pass one per parameter, in the order of the optimiser's parameters")
@@ -156,10 +181,17 @@ class Optimizer:
             if unknown := options.keys() - group.options.keys():
                 why = f"{type(self).__name__} has no option {', '.join(sorted(unknown))}"
                 raise UserError("E0531", why, fix=f"use {', '.join(group.options)}")
-            self.check(lr=group.lr, **{**group.options, **options})
+            self._check(group.lr, {**group.options, **options})
             group.options.update(options)
         self._add_state()
         clock.tick()
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise no_attribute(type(self).__name__, name, lambda: dir(self), elsewhere.OPTIMIZER)
 
     def settings(self) -> tuple[Any, ...]:
         """What a compiled step depends on beside tensors."""
@@ -186,6 +218,8 @@ class Optimizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`, all or nothing. Raises E0535 when names or types are not those of this optimiser."""
+        if not isinstance(state, Mapping):
+            raise UserError("E0535", f"the state is {arguments.brief(state)}", fix="pass what state_dict() returned")
         own = dict(self._named())
         new = {k: v if isinstance(v, Tensor) else Tensor(np.asarray(v)) for k, v in state.items()}
         wrong = [f"{k} is missing" for k in own if k not in new] + [f"{k} is unknown" for k in new if k not in own]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from treadle.frontend.lift import cast
@@ -12,10 +11,9 @@ from treadle.ops.compare import equal, select
 from treadle.ops.elementwise import maximum
 from treadle.ops.functions import sqrt
 from treadle.ops.optim import adam_update, sgd_update
-from treadle.optim._arith import correction, lerp, wide, write
+from treadle.optim._arith import correction, wide, write
+from treadle.optim._moments import Betas, Params, check_share, keep, moments
 from treadle.optim.optimizer import Group, Optimizer, need
-
-Params = Iterable[Parameter] | Iterable[dict[str, Any]]
 
 
 class SGD(Optimizer):
@@ -38,9 +36,8 @@ class SGD(Optimizer):
         super().__init__(params, lr, **options)
 
     def check(self, lr: float, **options: Any) -> None:
-        momentum = options["momentum"]
-        need(0 <= momentum < 1, f"momentum is {momentum}", "a number from 0 up to, not including, 1")
-        need(momentum > 0 or not options["nesterov"], "nesterov without momentum", "momentum above 0")
+        check_share("momentum", options["momentum"])
+        need(options["momentum"] > 0 or not options["nesterov"], "nesterov without momentum", "momentum above 0")
         need(not (options["nesterov"] and options["dampening"]), "nesterov with dampening", "a dampening of 0")
         super().check(lr, **options)
 
@@ -80,16 +77,13 @@ class SGD(Optimizer):
         state["momentum"]._set(speed)
 
 
-class Adam(Optimizer):
+class Adam(Betas):
     """Adam: steps of the running mean of g over the root of that of g * g, both corrected for their start at 0.
 
     betas: how much of the two means is kept at each step. weight_decay * p is added to g first; `AdamW` instead takes
     lr * weight_decay * p off the parameter. Each parameter has its own count of steps. amsgrad: the root is that of the
     largest v so far (Reddi et al. 2018, arXiv:1904.09237). Source: Kingma & Ba 2015, arXiv:1412.6980.
     """
-
-    counted = True
-    decoupled = False
 
     def __init__(
         self,
@@ -100,16 +94,13 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("m", "v", "top") if any(g.options["amsgrad"] for g in self.groups) else ("m", "v")
 
     def check(self, lr: float, **options: Any) -> None:
-        betas = options["betas"]
-        fine = len(betas) == 2 and all(0 <= b < 1 for b in betas)
-        need(fine, f"betas are {betas}", "two numbers from 0 up to, not including, 1")
         need(options["eps"] > 0, f"eps is {options['eps']}", "a number above 0")
         super().check(lr, **options)
 
@@ -136,19 +127,14 @@ class Adam(Optimizer):
         state["v"]._set(v)
 
     def _amsgrad(self, param: Parameter, grad: Any, state: dict[str, Tensor], group: Group) -> None:
-        (beta1, beta2), decay, rate = group.options["betas"], group.options["weight_decay"], group.rate
-        p, g = wide(param, grad)
-        if self.decoupled:
-            p = p * (1 - rate * decay)
-        else:
-            g = g + p * decay
+        (beta1, beta2), rate = group.options["betas"], group.rate
+        p, g = self._decayed(param, grad, group)
         step = cast(state["step"], g.dtype)
-        m, v = lerp(state["m"], g, 1 - beta1), state["v"] * beta2 + g * g * (1 - beta2)
+        m, v = moments(state, g, (beta1, beta2))
         top = maximum(state["top"], v)
         root = sqrt(top) / sqrt(correction(step, beta2)) + group.options["eps"]
         write(param, p - rate / correction(step, beta1) * m / root)
-        for slot, value in (("m", m), ("v", v), ("top", top)):
-            state[slot]._set(value)
+        keep(state, m=m, v=v, top=top)
 
 
 class AdamW(Adam):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treadle.base import arguments
 from treadle.optim.optimizer import Optimizer, need
 
 
@@ -16,6 +17,7 @@ class Schedule:
     """Base: a subclass defines `rate(t, base)`. `t` counts the calls of `step`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
+        need(isinstance(optimizer, Optimizer), f"a schedule of a {type(optimizer).__name__}", "an optimiser")
         self.optimizer, self.t = optimizer, 0
         for group in optimizer.groups:  # a schedule made after another one starts from the same rate
             group.base = group.lr if group.base is None else group.base
@@ -47,12 +49,17 @@ class Schedule:
         self._set()
 
 
+def _number(value: Any, what: str) -> float:
+    """A real number. Raises E0531 for anything else."""
+    need(arguments.is_real(value), f"{what} is {value!r}", "a number")
+    return float(value)
+
+
 class StepLR(Schedule):
     """base * gamma ** (t // step_size)."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1) -> None:
-        need(step_size > 0, f"step_size is {step_size}", "1 or more")
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = arguments.count(step_size, "step_size", 1, "E0531"), _number(gamma, "gamma")
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
@@ -63,7 +70,8 @@ class MultiStepLR(Schedule):
     """base * gamma ** (how many of the milestones t has reached)."""
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1) -> None:
-        self.milestones, self.gamma = tuple(milestones), gamma
+        need(isinstance(milestones, list | tuple), f"milestones are {milestones!r}", "a list of steps")
+        self.milestones, self.gamma = tuple(milestones), _number(gamma, "gamma")
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
@@ -74,7 +82,7 @@ class ExponentialLR(Schedule):
     """base * gamma ** t."""
 
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
-        self.gamma = gamma
+        self.gamma = _number(gamma, "gamma")
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
@@ -85,7 +93,7 @@ class LambdaLR(Schedule):
     """base * function(t)."""
 
     def __init__(self, optimizer: Optimizer, function: Callable[[int], float]) -> None:
-        self.function = function
+        self.function = arguments.function(function, "the schedule's function", "E0531")
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
@@ -97,8 +105,7 @@ class CosineAnnealingLR(Schedule):
     arXiv:1608.03983."""
 
     def __init__(self, optimizer: Optimizer, t_max: int, eta_min: float = 0.0) -> None:
-        need(t_max > 0, f"t_max is {t_max}", "1 or more")
-        self.t_max, self.eta_min = t_max, eta_min
+        self.t_max, self.eta_min = arguments.count(t_max, "t_max", 1, "E0531"), _number(eta_min, "eta_min")
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
@@ -126,31 +133,47 @@ class LinearWarmup(Schedule):
 
 
 class OneCycleLR(Schedule):
-    """From max_lr / div up to max_lr in pct_start of the steps, then down to max_lr / div / final_div; half cosines.
+    """From max_lr / div_factor up to max_lr in pct_start of the steps, then down to max_lr / div_factor /
+    final_div_factor; along half cosines, or lines with anneal_strategy "linear".
 
-    Source: Smith & Topin 2018, arXiv:1708.07120, in the form of torch.optim.lr_scheduler.OneCycleLR without momentum.
+    three_phase: back to max_lr / div_factor in as many steps as up, then to the end. total_steps: or epochs and
+    steps_per_epoch. Source: Smith & Topin 2018, arXiv:1708.07120, as torch.optim.lr_scheduler.OneCycleLR without
+    momentum.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         max_lr: float,
-        total_steps: int,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
-        div: float = 25.0,
-        final_div: float = 1e4,
+        anneal_strategy: str = "cos",
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
     ) -> None:
+        if total_steps is None:
+            found = f"epochs={epochs}, steps_per_epoch={steps_per_epoch} and no total_steps"
+            need(epochs is not None and steps_per_epoch is not None, found, "total_steps, or both of the others")
+            total_steps = int(epochs or 0) * int(steps_per_epoch or 0)
         need(total_steps > 1, f"total_steps is {total_steps}", "2 or more")
         need(1 / total_steps < pct_start < 1, f"pct_start is {pct_start}", "a share between 1 / total_steps and 1")
-        self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
-        self.div, self.final_div = div, final_div
+        need(not three_phase or pct_start <= 0.5, f"pct_start is {pct_start}", "at most 0.5 with three_phase")
+        need(anneal_strategy in ("cos", "linear"), f"anneal_strategy is {anneal_strategy!r}", "'cos' or 'linear'")
+        self.total_steps, self.linear = total_steps, anneal_strategy == "linear"
+        low, top = max_lr / div_factor, pct_start * total_steps - 1
+        middle = [(2 * top, low)] if three_phase else []
+        self.points = [(0.0, low), (top, max_lr), *middle, (total_steps - 1.0, low / final_div_factor)]
         super().__init__(optimizer)
 
     def rate(self, t: int, base: float) -> float:
-        low, top = self.max_lr / self.div, self.pct_start * self.total_steps - 1
-        if t <= top:
-            return _cosine(low, self.max_lr, t / top)
-        return _cosine(self.max_lr, low / self.final_div, min((t - top) / (self.total_steps - 1 - top), 1.0))
+        for (begin, start), (end, goal) in zip(self.points, self.points[1:], strict=False):
+            if t <= end:
+                share = (t - begin) / (end - begin)
+                return start + (goal - start) * share if self.linear else _cosine(start, goal, share)
+        return self.points[-1][1]
 
 
 def _cosine(start: float, end: float, share: float) -> float:

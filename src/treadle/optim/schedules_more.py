@@ -1,4 +1,4 @@
-"""More schedules: constant, linear, polynomial, cosine with restarts, cyclic, inverse root, on a plateau, in sequence.
+"""More schedules: constant, linear, polynomial, cosine with restarts, cyclic, on a plateau, chained, in sequence.
 
 As in `schedules`: functions of the number t of calls of `step`, run on the host. Values are PyTorch's.
 """
@@ -6,7 +6,7 @@ As in `schedules`: functions of the number t of calls of `step`, run on the host
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from treadle.optim.optimizer import Optimizer, need
@@ -52,6 +52,39 @@ class PolynomialLR(Schedule):
 
     def rate(self, t: int, base: float) -> float:
         return base * float((1 - min(t, self.total_iters) / self.total_iters) ** self.power)
+
+
+class MultiplicativeLR(Schedule):
+    """base * function(1) * function(2) * ... * function(t)."""
+
+    def __init__(self, optimizer: Optimizer, function: Callable[[int], float]) -> None:
+        self.function, self._known = function, (0, 1.0)
+        super().__init__(optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        done, product = self._known if self._known[0] <= t else (0, 1.0)
+        for i in range(done + 1, t + 1):
+            product *= float(self.function(i))
+        self._known = (t, product)
+        return base * product
+
+
+class ChainedScheduler(Schedule):
+    """base times what each of the schedules makes of it: the factors of all of them, at the same t.
+
+    schedules: of one optimiser, each a factor of base (not ReduceLROnPlateau).
+    """
+
+    def __init__(self, schedules: Sequence[Schedule]) -> None:
+        need(len(schedules) > 0, "no schedules", "one or more")
+        need(all(s.optimizer is schedules[0].optimizer for s in schedules), "different optimisers", "the same one")
+        need(not any(isinstance(s, ReduceLROnPlateau) for s in schedules), "ReduceLROnPlateau in it", "functions of t")
+        self.schedules = tuple(schedules)
+        super().__init__(schedules[0].optimizer)
+
+    def rate(self, t: int, base: float) -> float:
+        factors = [s.rate(t, base) / base for s in self.schedules] if base else []
+        return base * math.prod(factors)
 
 
 class InverseSqrt(Schedule):

@@ -17,7 +17,8 @@ from treadle.base import events
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError, internal_error
 from treadle.ir.types import TensorType, type_of
-from treadle.runtime import cache, device, pjrt
+from treadle.ops.effects import TOKEN
+from treadle.runtime import cache, calling, device, pjrt
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Executable:
 
     module: an MLIR module, its text or its bytecode, with donation marked on the arguments of `main`.
     argument_names: for messages. callbacks: Python functions called from the program; such a program is not cached,
-    nor is one with cacheable=False (one that holds addresses of this process).
+    nor is one with cacheable=False (one that holds addresses of this process). hosts: Python functions as the lowering
+    lists them; if one acts, the module has a token as last parameter and last result, which is none of ours.
     Raises E0405 if it cannot fit, E0407 if XLA refuses the program, InternalError if the module has another signature.
     """
 
@@ -81,21 +83,28 @@ class Executable:
         argument_names: Sequence[str] = (),
         overrides: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] = (),
+        hosts: Sequence[calling.Called] = (),
         cacheable: bool = True,
     ) -> None:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         self.donated, self.argument_names = tuple(donated), tuple(argument_names)
         self.placement = placement or Placement.on(pjrt.default_device(), len(self.inputs), len(self.outputs))
+        self._token = (TOKEN,) if any(types is None for _, types in hosts) else ()
         module = pjrt.parse(module)
         self._check_module(module)
         self._check_size()
         start = time.perf_counter()
-        self.from_cache, self.raw = load_or_compile(module, self.placement, overrides, callbacks, cacheable)
+        self.from_cache, self.raw = load_or_compile(
+            module, self.placement, overrides, [*callbacks, *calling.functions(hosts)], cacheable
+        )
         self.compile_seconds = time.perf_counter() - start
         events.record("runtime", "compile", self.compile_seconds, program=name, cached=self.from_cache)
         self._avals = [pjrt.aval(t) for t in self.inputs]
         self._shardings = list(self.placement.inputs)
-        self._run = pjrt.runner(self.raw, self.outputs, self.placement.outputs)
+        last = [pjrt.single(self.placement.devices[0]) for _ in self._token]
+        self._run = pjrt.runner(self.raw, (*self.outputs, *self._token), (*self.placement.outputs, *last))
+        if hosts:
+            self._run = calling.runner(self._run, bool(self._token))
         self._error, self._is_deleted = pjrt.execution_error(), pjrt.deleted_test()
 
     def call(self, arrays: Sequence[Any]) -> list[Any]:
@@ -189,7 +198,8 @@ class Executable:
         split = self.placement.replicas > 1
         wanted_in = [mlir_type(t, s if split else None) for t, s in zip(self.inputs, self.placement.inputs)]
         wanted_out = [mlir_type(t, s if split else None) for t, s in zip(self.outputs, self.placement.outputs)]
-        stated = (wanted_in, wanted_out, tuple(sorted(self.donated)))
+        token = [mlir_type(t) for t in self._token]
+        stated = ([*wanted_in, *token], [*wanted_out, *token], tuple(sorted(self.donated)))
         if stated != (inputs, outputs, donated):
             internal_error(
                 f"{self.name}: stated signature {stated} but the module has {(inputs, outputs, donated)}",

@@ -235,6 +235,13 @@ def _assemble(array: Any) -> np.ndarray[Any, Any]:
     return whole
 
 
+def twin(array: Any) -> Any:
+    """Another object for the same device memory; donating either takes it from both."""
+    lib = _load()
+    handler = lib.ext.array_result_handler(array.aval, array.sharding, committed=True, **lib.handler_options)
+    return handler([array])
+
+
 def deleted_test() -> Callable[[Any], bool]:
     """The function that says whether a device array was donated; as a plain function, for `any(map(f, arrays))`."""
     test: Callable[[Any], bool] = _load().ext.ArrayImpl.is_deleted
@@ -298,6 +305,14 @@ def to_numpy(array: Any, copy: bool = True) -> np.ndarray[Any, Any]:
         raise explain(error, "computing an array") from error
     result: np.ndarray[Any, Any] = value
     return result.copy() if copy and not (copied and result.flags.writeable) else result
+
+
+def from_dlpack(x: Any, copy: bool | None = None) -> Any:
+    """A device array of an object with `__dlpack__`, 64-bit types kept; copy=None: of the same memory if that works."""
+    default_device()
+    lib = _load()
+    with lib.jax.enable_x64(True):
+        return lib.jax.dlpack.from_dlpack(x, copy=copy)
 
 
 def block_until_ready(arrays: Sequence[Any]) -> None:
@@ -364,13 +379,18 @@ def main_signature(module: Any) -> tuple[list[str], list[str], tuple[int, ...]]:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
+# No kernels whose additions come in any order, and none chosen by measuring; other platforms pass over these.
+_DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
+
+
 def options(
     devices: Sequence[Any], replicas: int = 1, partitions: int = 1, overrides: Mapping[str, Any] | None = None
 ) -> Any:
     """Compile options for `replicas * partitions` devices; overrides: XLA's debug options by name."""
     grid = np.array(list(devices), dtype=object).reshape(replicas, partitions)
+    settings = {**(_DETERMINISTIC if flags.deterministic else {}), **(overrides or {})}
     made = _load().backend.get_compile_options(
-        replicas, partitions, device_assignment=grid, env_options_overrides=dict(overrides or {})
+        replicas, partitions, device_assignment=grid, env_options_overrides=settings
     )
     made.executable_build_options.use_spmd_partitioning = partitions > 1
     return made
@@ -391,6 +411,8 @@ def compile(module: Any, devices: Sequence[Any], options: Any, callbacks: Sequen
     maker = devices[0].client
     program = bytecode(module)
     register_lapack(program, devices[0].platform)
+    if not callbacks and b"xla_ffi_python_" in program:  # XLA would call through a wild pointer
+        internal_error("a program that calls Python is compiled without the functions")
     try:
         if callbacks:
             where = lib.ext.DeviceList(tuple(devices))
@@ -406,8 +428,8 @@ def register_lapack(program: bytes, platform: str) -> None:
     if b"lapack_" not in program:
         return
     if platform != "cpu":
-        why = f"lu, qr, svd, eigh and eig, and what is made of them, call LAPACK, which {platform} does not have"
-        raise UserError("E0414", why, fix="run this part on the CPU: TREADLE_PLATFORM=cpu")
+        why = f"the program was made for CPUs: it calls LAPACK, which {platform} does not have"
+        raise UserError("E0414", why, fix="lower it for this platform, or run it with TREADLE_PLATFORM=cpu")
     # importing jax has registered the targets
     importlib.import_module("jaxlib.lapack").prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from treadle.base import arguments
 from treadle.base.errors import UserError
 from treadle.optim.schedules import Schedule
 
@@ -86,7 +87,7 @@ class EarlyStopping(_Monitor):
 
     def __init__(self, monitor: str = "val_loss", patience: int = 3, mode: str = "min", min_delta: float = 0.0) -> None:
         super().__init__(monitor, mode, min_delta)
-        self.patience, self.waited = patience, 0
+        self.patience, self.waited = arguments.count(patience, "patience", 0, "E0563"), 0
 
     def on_epoch_end(self, trainer: Trainer, logs: dict[str, float]) -> None:
         self.waited = 0 if self.better(logs) else self.waited + 1
@@ -102,6 +103,8 @@ class ModelCheckpoint(_Monitor):
 
     def __init__(self, path: str | Path, monitor: str | None = None, mode: str = "min") -> None:
         super().__init__(monitor or "", mode)
+        if not isinstance(path, str | Path):
+            raise UserError("E0605", f"the folder is {arguments.brief(path)}", fix="give its name")
         self.path = str(path)
 
     def on_epoch_end(self, trainer: Trainer, logs: dict[str, float]) -> None:

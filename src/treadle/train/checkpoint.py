@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.frontend.create import default_generator
 from treadle.frontend.tensor import Tensor
@@ -55,7 +55,11 @@ def save(
     extra: anything that JSON can hold (a loader's or schedule's state). The state of the default random generator is
     saved too. Raises E0605 for a path that is no folder, E0606 for what cannot be saved.
     """
-    folder = Path(path)
+    folder = _folder(path)
+    if not isinstance(net, Cell):
+        raise UserError("E0606", f"net is {arguments.brief(net)}, not a cell", fix="pass the td.Cell to be saved")
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise UserError("E0606", f"the optimiser is {arguments.brief(optimizer)}", fix="pass the optimiser itself")
     if folder.exists() and not folder.is_dir():
         raise UserError("E0605", f"{folder} is a file", fix="give the name of a folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,10 +109,16 @@ def load(
 
 def read(path: str | Path) -> Checkpoint:
     """The verified contents of the folder `path`, as NumPy arrays. Raises E0603, E0607, E0608."""
-    folder = Path(path)
+    folder = _folder(path)
     body = _read_manifest(folder)
     parts = {name: _read_part(folder / part["file"], part["tensors"]) for name, part in body["parts"].items()}
     return Checkpoint(body["step"], body["extra"], parts, body["rng"])
+
+
+def _folder(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise UserError("E0605", f"the folder is {arguments.brief(path)}", fix="give its name")
+    return Path(path)
 
 
 # ------------------------------------------------------------------------------------------------------------ writing

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base import arguments
 from treadle.base.errors import UserError
 
 
@@ -47,7 +48,8 @@ class Metric:
 
     def update(self, prediction: Any, target: Any) -> None:
         """Add a batch."""
-        scores = np.asarray(self.score(np.asarray(prediction), np.asarray(target)), np.float64)
+        given = arguments.array(prediction, "the prediction"), arguments.array(target, "the target")
+        scores = np.asarray(self.score(*given), np.float64)
         if scores.size:
             self.mean.update(float(scores.mean()), scores.size)
 
@@ -82,8 +84,7 @@ class TopK(Metric):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        if k < 1:
-            raise UserError("E0560", f"k is {k}", fix="give 1 or more")
+        k = arguments.count(k, "k", 1, "E0560")
         self.k, self.name = k, f"top{k}"
 
     def score(self, prediction: Any, target: Any) -> Any:

@@ -107,13 +107,10 @@ class F1(_OfCounts):
         return _share(2 * right, found + wanted)
 
 
-class AUROC:
-    """The chance that a sample of class 1 scores higher than one of class 0, ties counting half; exact.
+class Stored:
+    """Base of metrics that need all numbers at once: keeps predictions and targets of one shape. Raises E0560."""
 
-    Prediction: float[N], target: 0 or 1, [N]. Keeps all scores. NaN while a class is missing. Raises E0560.
-    """
-
-    name = "auroc"
+    name = "stored"
 
     def __init__(self) -> None:
         self.reset()
@@ -123,20 +120,40 @@ class AUROC:
         self.scores: list[Any] = []
         self.targets: list[Any] = []
 
+    def check(self, scores: Any, targets: Any) -> None:
+        """Raise E0560 for what does not fit."""
+
     def update(self, prediction: Any, target: Any) -> None:
         """Add a batch."""
-        scores, targets = np.asarray(prediction, np.float64), np.asarray(target)
-        if scores.shape != targets.shape or not np.isin(targets, (0, 1)).all():
-            why = f"auroc: scores of shape {list(scores.shape)}, targets of {list(targets.shape)}"
-            raise UserError("E0560", why, fix="give one score per sample and targets 0 or 1")
+        scores, targets = np.asarray(prediction, np.float64), np.asarray(target, np.float64)
+        if scores.shape != targets.shape:
+            why = f"{self.name}: scores of shape {list(scores.shape)}, targets of {list(targets.shape)}"
+            raise UserError("E0560", why, fix="give one score per target")
+        self.check(scores, targets)
         self.scores.append(scores.ravel())
-        self.targets.append(targets.ravel() == 1)
+        self.targets.append(targets.ravel())
+
+    def values(self) -> tuple[Any, Any]:
+        """All predictions and targets, [n] each."""
+        return tuple([np.concatenate([np.zeros(0), *parts]) for parts in (self.scores, self.targets)])  # type: ignore[return-value]
+
+
+class AUROC(Stored):
+    """The chance that a sample of class 1 scores higher than one of class 0, ties counting half; exact.
+
+    Prediction: float[N], target: 0 or 1, [N]. Keeps all scores. NaN while a class is missing. Raises E0560.
+    """
+
+    name = "auroc"
+
+    def check(self, scores: Any, targets: Any) -> None:
+        if not np.isin(targets, (0, 1)).all():
+            raise UserError("E0560", "auroc: targets other than 0 and 1", fix="give targets 0 or 1")
 
     def compute(self) -> float:
         """The area under the curve, from the ranks of the scores."""
-        if not self.scores:
-            return math.nan
-        scores, positive = np.concatenate(self.scores), np.concatenate(self.targets)
+        scores, targets = self.values()
+        positive = targets == 1
         few, many = int(positive.sum()), int((~positive).sum())
         if not few or not many:
             return math.nan

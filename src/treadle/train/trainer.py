@@ -17,7 +17,7 @@ import numpy as np
 
 from treadle.api.gradients import value_and_grad
 from treadle.api.programs import jit as compile_function
-from treadle.base import events
+from treadle.base import arguments, events
 from treadle.base.errors import UserError
 from treadle.data.loader import DataLoader
 from treadle.frontend.tensor import Tensor
@@ -75,6 +75,7 @@ class Trainer:
         jit: bool | None = None,
         check_finite: bool = True,
     ) -> None:
+        _check_parts(net, loss, optimizer, metrics, callbacks)
         self.jit = jit
         self.net, self.loss, self.optimizer = net, loss, optimizer
         self.metrics, self.callbacks, self.check_finite = tuple(metrics), list(callbacks), check_finite
@@ -106,7 +107,7 @@ class Trainer:
 
     def _judge_batch(self, *batch: Any) -> tuple[Any, Any]:
         prediction = self.net(*batch[:-1])
-        return self.loss(prediction, batch[-1]), prediction
+        return arguments.call(self.loss, (prediction, batch[-1]), {}), prediction
 
     def _call(self, *inputs: Any) -> Any:
         return self.net(*inputs)
@@ -121,6 +122,7 @@ class Trainer:
         """
         if self.loss is None or self.optimizer is None:
             raise UserError("E0565", "fit needs a loss and an optimiser", fix="Trainer(net, loss=..., optimizer=...)")
+        _check_run(self.net, self.loss, self.optimizer, epochs)
         data = self._data = _batches(train_data, batch_size, shuffle=True)
         held_out = None if validate is None else _batches(validate, batch_size, shuffle=False)
         callbacks = [*self.callbacks, *([ProgressBar()] if progress else [])]
@@ -256,6 +258,33 @@ class Trainer:
         return user
 
 
+def _check_parts(net: Any, loss: Any, optimizer: Any, metrics: Any, callbacks: Any) -> None:
+    """Raise E0565 for what the trainer cannot work with."""
+    wanted = [
+        ("net", net, isinstance(net, Cell), "a cell: a td.Cell or nn.Sequential"),
+        ("loss", loss, loss is None or callable(loss), "a function or cell: nn.MSELoss()"),
+        ("optimizer", optimizer, optimizer is None or isinstance(optimizer, Optimizer), "optim.Adam(net.parameters())"),
+        ("metrics", metrics, _all_have("update", metrics), "a list of metrics: [train.Accuracy()]"),
+        ("callbacks", callbacks, _all_have("on_step_end", callbacks), "a list of train.Callback"),
+    ]
+    for name, value, fits, fix in wanted:
+        if not fits or isinstance(value, type):
+            raise UserError("E0565", f"{name} is {arguments.brief(value)}", fix=f"give {fix}")
+
+
+def _all_have(method: str, things: Any) -> bool:
+    return isinstance(things, list | tuple) and all(hasattr(t, method) and not isinstance(t, type) for t in things)
+
+
+def _check_run(net: Cell, loss: Any, optimizer: Optimizer, epochs: Any) -> None:
+    """Raise E0565 for epochs that are no number of 0 or more, or an optimiser of none of these parameters."""
+    arguments.count(epochs, "epochs", 0, "E0565")
+    own = {id(p) for part in (net, loss) if isinstance(part, Cell) for p in part.parameters()}
+    if own and own.isdisjoint(map(id, optimizer.params)):
+        why = "the optimiser has none of the net's parameters: nothing would be trained"
+        raise UserError("E0565", why, fix=f"make it of this net: optim.{type(optimizer).__name__}(net.parameters())")
+
+
 @contextmanager
 def _mode(net: Cell, training: bool) -> Any:
     """The net is in training or evaluation mode inside the block; afterwards every cell is as it was."""
@@ -277,14 +306,14 @@ def _batches(data: Any, batch_size: int, shuffle: bool) -> Any:
     if isinstance(data, tuple) and len(data) > 1 and all(_is_array(a) for a in data):
         return DataLoader([np.asarray(a) for a in data], batch_size, shuffle=shuffle)
     if not isinstance(data, Iterable) or _is_array(data) or isinstance(data, str | dict):
-        why = f"data is a {type(data).__name__}"
+        why = f"data is of type {type(data).__name__}"
         raise UserError("E0565", why, fix="give a DataLoader, a list of batches (x, y), or arrays (x, y)")
     return data
 
 
 def _checked(batch: Any) -> tuple[Any, ...]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
-        raise UserError("E0565", f"a batch is a {type(batch).__name__}", fix="give batches (x, y)")
+        raise UserError("E0565", f"a batch is of type {type(batch).__name__}", fix="give batches (x, y)")
     return tuple([b if _is_array(b) else np.asarray(b) for b in batch])
 
 

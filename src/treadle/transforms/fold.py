@@ -11,6 +11,7 @@ from treadle.base import where
 from treadle.base.errors import UserError
 from treadle.ir import interp
 from treadle.ir.build import Builder
+from treadle.ir.host import Host
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_fns, map_regions, note, with_inputs
 from treadle.ir.types import Literal, TensorType
@@ -90,6 +91,8 @@ def _is_source(node: Node | None) -> bool:
 
 
 def _is_pure(node: Node) -> bool:
+    if any(isinstance(a, Host) for a in node.attrs.values()):  # to be called when the program runs
+        return False
     return not (node.op.rules.get("effect") or node.op.has_regions or "callee" in node.attrs)
 
 

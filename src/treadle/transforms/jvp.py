@@ -20,6 +20,7 @@ from treadle.ir.build import Builder, emit, inline
 from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.op import get
+from treadle.ir.quiet import quiet
 from treadle.ir.walk import needed
 from treadle.ops._axes import axes_of
 from treadle.transforms.grad import value_and_vjp, zeros
@@ -76,7 +77,7 @@ class Forward:
         The map is the same at every cotangent: zeros are as good as any.
         """
         with Builder(node.op.name, self.fns) as single:
-            fn = single.finish(emit(node, tuple([single.param(v.type) for v in inputs])))
+            fn = quiet(single.finish(emit(node, tuple([single.param(v.type) for v in inputs]))), self.fns)
         joint = value_and_vjp(fn, [i for i, t in enumerate(tangents) if t is not None], self.fns)
         back = _only(joint, len(fn.outputs), self.fns)
         twice = value_and_vjp(back, range(len(inputs), len(back.params)), self.fns)

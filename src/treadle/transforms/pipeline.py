@@ -27,7 +27,7 @@ from treadle.ir.rewrite import counting
 from treadle.ir.verify import verify
 from treadle.ir.walk import all_nodes
 
-DEFAULT = "inline,algebra,fold,algebra,cse,dce"
+DEFAULT = "inline,algebra,fold,algebra,cse,gather_keys,dce"
 """What `jit` runs after differentiation and before the plan."""
 
 

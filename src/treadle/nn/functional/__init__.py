@@ -20,21 +20,25 @@ from treadle.nn.functional.adaptive import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool3d,
-    max_pool3d,
 )
 from treadle.nn.functional.attention import scaled_dot_product_attention
+from treadle.nn.functional.bag import embedding_bag
 from treadle.nn.functional.basic import dropout, embedding, linear
+from treadle.nn.functional.ctc import ctc_loss
 from treadle.nn.functional.distance import (
     bilinear,
+    channel_shuffle,
     cosine_similarity,
     normalize,
     pairwise_distance,
+    pdist,
     pixel_shuffle,
     pixel_unshuffle,
+)
+from treadle.nn.functional.interpolation import (
+    affine_grid,
+    grid_sample,
+    interpolate,
 )
 from treadle.nn.functional.loss import (
     binary_cross_entropy_with_logits,
@@ -43,6 +47,12 @@ from treadle.nn.functional.loss import (
     l1_loss,
     mse_loss,
     nll_loss,
+)
+from treadle.nn.functional.loss_linear import linear_cross_entropy
+from treadle.nn.functional.loss_margin import (
+    multi_margin_loss,
+    multilabel_margin_loss,
+    triplet_margin_with_distance_loss,
 )
 from treadle.nn.functional.loss_more import (
     binary_cross_entropy,
@@ -61,10 +71,18 @@ from treadle.nn.functional.norm import batch_norm, group_norm, layer_norm, rms_n
 from treadle.nn.functional.norm_more import (
     alpha_dropout,
     channel_dropout,
+    feature_alpha_dropout,
     instance_norm,
     local_response_norm,
     pad,
     unflatten,
+)
+from treadle.nn.functional.patches import (
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    fold,
+    unfold,
 )
 from treadle.nn.functional.pointwise import (
     celu,
@@ -80,17 +98,69 @@ from treadle.nn.functional.pointwise import (
     tanhshrink,
     threshold,
 )
-from treadle.nn.functional.window import (
+from treadle.nn.functional.pooling_more import (
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    max_pool_with_indices,
+)
+from treadle.nn.functional.pooling_rare import (
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
+from treadle.nn.functional.sampling import gumbel_softmax, rrelu
+from treadle.nn.functional.window import (
     conv1d,
     conv2d,
     conv3d,
-    max_pool1d,
-    max_pool2d,
 )
 
+dropout1d = dropout2d = dropout3d = channel_dropout  # PyTorch's names
+
 __all__ = [
+    "linear_cross_entropy",
+    "affine_grid",
+    "grid_sample",
+    "interpolate",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "fold",
+    "unfold",
+    "fractional_max_pool2d",
+    "fractional_max_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
+    "max_pool_with_indices",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+    "embedding_bag",
+    "ctc_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "triplet_margin_with_distance_loss",
+    "rrelu",
+    "gumbel_softmax",
+    "channel_shuffle",
+    "pdist",
+    "feature_alpha_dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool3d",
     "adaptive_avg_pool2d",

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.base.errors import UserError
+from treadle.frontend import elementwise
 from treadle.frontend.lift import lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops import activation as ops
 from treadle.ops import functions
+from treadle.ops.compare import greater, select
 
 
 def relu(x: Any) -> Tensor:
     """max(x, 0) of each element."""
-    y: Tensor = ops.relu(lift(x))
+    y: Tensor = elementwise.relu(x)
     return y
 
 
@@ -64,10 +66,17 @@ def tanh(x: Any) -> Tensor:
     return y
 
 
-def softplus(x: Any) -> Tensor:
-    """log(1 + exp(x)) of each element, without overflow."""
-    y: Tensor = ops.softplus(lift(x))
-    return y
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta of each element; x itself where beta * x > threshold.
+
+    Raises E0566 for a beta of 0 or less.
+    """
+    if not beta > 0:
+        raise UserError("E0566", f"softplus with beta={beta}", fix="give a number above 0")
+    x = lift(x)
+    y: Tensor = ops.softplus(x) if beta == 1 else ops.softplus(x * beta) * (1 / beta)
+    exact = 20 if x.dtype.bits <= 32 else 40  # from there on the formula gives x anyway
+    return y if threshold >= exact else select(greater(x * beta, threshold), x, y)
 
 
 def logsigmoid(x: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pooling to a given size, and pooling of three spatial axes. Data [N, C, *spatial], N may be missing.
+"""Average pooling to a given size. Data [N, C, *spatial], N may be missing.
 
 Window i of o over an axis of size n goes from floor(i * n / o) to ceil((i + 1) * n / o): windows may overlap.
 """
@@ -13,15 +13,15 @@ from treadle.frontend import functions as fn
 from treadle.frontend.lift import lift
 from treadle.frontend.shaping import concatenate, cut
 from treadle.frontend.tensor import Tensor
-from treadle.nn.functional.window import Sizes, _avg_pool, _max_pool
+from treadle.nn.functional.window import _avg_pool
 
 
 def _sizes(output_size: Any, spatial: tuple[int, ...]) -> tuple[int, ...]:
     """One size per axis; None keeps the input's. Raises E0543 for sizes below 1 or another number of them."""
     listed = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * len(spatial)
     made = tuple([n if o is None else o for o, n in zip(listed, spatial, strict=False)])
-    if len(listed) != len(spatial) or any(o < 1 for o in made):
-        why = f"adaptive pooling of {list(spatial)} to {output_size}"
+    if len(listed) != len(spatial) or not all(isinstance(o, int) and o >= 1 for o in made):
+        why = f"adaptive pooling of {list(spatial)} to {output_size!r}"
         raise UserError("E0543", why, fix="give a size of 1 or more per axis")
     return made
 
@@ -63,30 +63,3 @@ def adaptive_avg_pool2d(x: Any, output_size: Any) -> Tensor:
         whole: Tensor = fn.mean(x, (-2, -1), keepdims=True)
         return whole
     return _adaptive(2, x, output_size, fn.mean, lambda x, w: _avg_pool(2, x, w, None, 0, True))
-
-
-def adaptive_max_pool1d(x: Any, output_size: Any) -> Tensor:
-    """The largest elements of output_size windows of the last axis."""
-    return _adaptive(1, x, output_size, fn.max, lambda x, w: _max_pool(1, x, w, None, 0))
-
-
-def adaptive_max_pool2d(x: Any, output_size: Any) -> Tensor:
-    """The largest elements of windows of the last two axes: [..., *output_size]."""
-    return _adaptive(2, x, output_size, fn.max, lambda x, w: _max_pool(2, x, w, None, 0))
-
-
-def adaptive_max_pool3d(x: Any, output_size: Any) -> Tensor:
-    """The largest elements of windows of the last three axes: [..., *output_size]."""
-    return _adaptive(3, x, output_size, fn.max, lambda x, w: _max_pool(3, x, w, None, 0))
-
-
-def max_pool3d(x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> Tensor:
-    """The largest element of each window of the last three axes; stride None: the window's size."""
-    return _max_pool(3, x, kernel_size, stride, padding)
-
-
-def avg_pool3d(
-    x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, count_include_pad: bool = True
-) -> Tensor:
-    """The mean of each window of the last three axes; padding counts as zeros unless count_include_pad is False."""
-    return _avg_pool(3, x, kernel_size, stride, padding, count_include_pad)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from treadle.base.errors import UserError
 from treadle.frontend import functions as fn
 from treadle.frontend.lift import lift
@@ -77,3 +79,30 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Tensor:
     moved = permute(parts, *range(at), *[at + i for i in (0, 2, 4, 1, 3)])
     y: Tensor = reshape(moved, (*lead, c * r * r, h // r, w // r))
     return y
+
+
+def channel_shuffle(x: Any, groups: int) -> Tensor:
+    """Channels [g * k] read as [g, k] and written as [k, g]. x: float[N, C, ...].
+
+    Source: Zhang et al. 2018, arXiv:1707.01083. Raises E0566 when the groups do not divide C.
+    """
+    x = lift(x)
+    if x.ndim < 3 or groups < 1 or x.shape[1] % groups:
+        raise UserError("E0566", f"channel_shuffle by {groups} of {x.type}", fix="give [N, C, ...], groups dividing C")
+    n, c, *rest = x.shape
+    parts = fn.swapaxes(reshape(x, (n, groups, c // groups, *rest)), 1, 2)
+    y: Tensor = reshape(parts, (n, c, *rest))
+    return y
+
+
+def pdist(x: Any, p: float = 2.0) -> Tensor:
+    """The p-norm distances of all pairs of rows i < j, in the order of (i, j). x: float[N, D] -> float[N (N - 1) / 2].
+
+    Raises E0566 for another number of axes.
+    """
+    x = lift(x)
+    if x.ndim != 2:
+        raise UserError("E0566", f"pdist of {x.type}", fix="give float[N, D]")
+    first, second = np.triu_indices(x.shape[0], 1)
+    distance: Tensor = fn.norm(fn.take(x, first, 0) - fn.take(x, second, 0), p, axis=-1)
+    return distance

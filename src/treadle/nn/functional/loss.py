@@ -3,13 +3,14 @@ shape that the loss says; they are not broadcast."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import functions as fn
+from treadle.frontend import trace as tracing
 from treadle.frontend.lift import cast, lift
 from treadle.frontend.shaping import moveaxis, reshape
 from treadle.frontend.tensor import Tensor
@@ -34,27 +35,43 @@ def _pair(x: Any, target: Any, name: str) -> tuple[Tensor, Tensor]:
     return x, cast(target, x.dtype) if x.dtype.is_float else target
 
 
-def mse_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """(x - target) ** 2. Raises E0555 when the shapes differ, E0556 for another reduction."""
+def _weighted(loss: Any, weight: Any, reduction: str, name: str) -> Tensor:
+    """The loss of each element times its weight; the mean is over the weights. Raises E0555 for another shape."""
+    if weight is None:
+        return _reduced(loss, reduction)
+    loss, weight = _pair(loss, weight, name)
+    total = _reduced(loss * weight, "sum" if reduction == "mean" else reduction)
+    mean: Tensor = total / fn.sum(weight) if reduction == "mean" else total
+    return mean
+
+
+def mse_loss(x: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Tensor:
+    """(x - target) ** 2. weight: one for each element; the mean is then over the weights.
+
+    Raises E0555 when the shapes differ, E0556 for another reduction.
+    """
     x, target = _pair(x, target, "mse_loss")
     difference = x - target
-    return _reduced(difference * difference, reduction)
+    return _weighted(difference * difference, weight, reduction, "mse_loss")
 
 
-def l1_loss(x: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """|x - target|. Raises as `mse_loss`."""
+def l1_loss(x: Any, target: Any, reduction: str = "mean", weight: Any = None) -> Tensor:
+    """|x - target|. weight and errors as of `mse_loss`."""
     x, target = _pair(x, target, "l1_loss")
-    return _reduced(abs(x - target), reduction)
+    return _weighted(abs(x - target), weight, reduction, "l1_loss")
 
 
-def huber_loss(x: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+def huber_loss(x: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Tensor:
     """d**2 / 2 where |d| <= delta, else delta * (|d| - delta / 2), with d = x - target. Raises as `mse_loss`.
+
+    weight: one for each element; the mean is over the elements, as in PyTorch.
 
     Source: Huber 1964, doi:10.1214/aoms/1177703732.
     """
     x, target = _pair(x, target, "huber_loss")
     size = abs(x - target)
-    return _reduced(select(less_equal(size, delta), size * size * 0.5, (size - delta / 2) * delta), reduction)
+    loss = select(less_equal(size, delta), size * size * 0.5, (size - delta / 2) * delta)
+    return _reduced(loss if weight is None else loss * _pair(loss, weight, "huber_loss")[1], reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -75,11 +92,35 @@ def binary_cross_entropy_with_logits(
 def _classes_last(x: Tensor, target: Tensor, name: str) -> Tensor:
     """x with its class axis (1, or 0 of a single sample) at the end. Raises E0555 when the target does not fit."""
     axis = min(1, x.ndim - 1)
+    if not target.dtype.is_integer:
+        _refuse_labels(name, target)
     if x.ndim == 0 or (*x.shape[:axis], *x.shape[axis + 1 :]) != target.shape:
         fix = "give x as [N, C, ...] and the target as [N, ...], class indices"
         raise UserError("E0555", f"{name}: the input is {x.type}, the target {target.type}", fix=fix)
     moved: Tensor = x if axis == x.ndim - 1 else moveaxis(x, axis, -1)
     return moved
+
+
+def _refuse_labels(name: str, target: Tensor) -> NoReturn:
+    why = f"{name}: the class labels are {target.type}"
+    raise UserError("E0160", why, fix="give the integer index of each class: target.astype(td.int64)")
+
+
+def _check_labels(target: Tensor, classes: int, ignore_index: int | None, name: str) -> None:
+    """Raise E0164 for a label that is no class, where the numbers are known (eager mode)."""
+    if tracing.current() is None:
+        labels = target.numpy()
+        wrong = (labels < 0) | (labels >= classes)
+        wrong = wrong if ignore_index is None else wrong & (labels != ignore_index)
+        if wrong.any():
+            why = f"{name}: the label {labels[wrong].flat[0]} of {classes} classes"
+            raise UserError("E0164", why, fix=f"use 0 to {classes - 1}, or ignore_index where there is no label")
+
+
+def _possible(ignore_index: int | None, target: Tensor) -> int | None:
+    """None where no label can be the one to ignore: then nothing has to be counted."""
+    unsigned = target.dtype.kind == "u" and ignore_index is not None and ignore_index < 0
+    return None if unsigned else ignore_index
 
 
 def nll_loss(
@@ -88,10 +129,14 @@ def nll_loss(
     """-x[n, target[n]]: x holds log-probabilities, float[N, C, ...]; target: int[N, ...].
 
     weight: float[C], one per class; the mean is over the weights of the samples. Samples whose target is `ignore_index`
-    do not count. Another target outside 0..C-1 gives NaN. Raises E0555, E0556.
+    do not count. Another target outside 0..C-1 raises E0164 in eager mode and gives NaN in compiled functions. Raises
+    E0160 for targets that are no integers, E0555, E0556.
     """
     x, target = lift(x), lift(target)
-    return _picked(_classes_last(x, target, "nll_loss"), target, weight, ignore_index, reduction, 0.0)
+    ignore_index = _possible(ignore_index, target)
+    moved = _classes_last(x, target, "nll_loss")
+    _check_labels(target, moved.shape[-1], ignore_index, "nll_loss")
+    return _picked(moved, target, weight, ignore_index, reduction, 0.0)
 
 
 def cross_entropy(
@@ -109,8 +154,12 @@ def cross_entropy(
     """
     x, target = lift(x), lift(target)
     if target.dtype.is_float:
+        if target.ndim == x.ndim - 1:
+            _refuse_labels("cross_entropy", target)
         return _soft_cross_entropy(x, target, weight, reduction, label_smoothing)
+    ignore_index = _possible(ignore_index, target)
     logits = _classes_last(x, target, "cross_entropy")
+    _check_labels(target, logits.shape[-1], ignore_index, "cross_entropy")
     if weight is not None or label_smoothing:
         wide = cast(logits, dtypes.float32) if logits.dtype.bits == 16 else logits
         return _picked(fn.log_softmax(wide, -1), target, weight, ignore_index, reduction, label_smoothing)

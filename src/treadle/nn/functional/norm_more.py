@@ -96,9 +96,20 @@ def alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
     Source: Klambauer et al. 2017, arXiv:1706.02515. Raises E0554.
     """
     x = lift(x)
-    keep = _keep(tuple(x.shape), p) if training else None
+    return _alpha_dropped(x, _keep(tuple(x.shape), p) if training else None, p)
+
+
+def feature_alpha_dropout(x: Any, p: float = 0.5, training: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels. x: float[N, C, ...]. Raises E0554; E0566 for fewer than two axes."""
+    x = lift(x)
+    if x.ndim < 2:
+        raise UserError("E0566", f"feature_alpha_dropout of {x.type}", fix="shape it as [N, C, ...]")
+    return _alpha_dropped(x, _keep((*x.shape[:2], *[1] * (x.ndim - 2)), p) if training else None, p)
+
+
+def _alpha_dropped(x: Tensor, keep: Any, p: float) -> Tensor:
     if keep is None or p == 0:
-        return x  # type: ignore[no-any-return]
+        return x
     if p == 1:
         none: Tensor = x * 0
         return none

@@ -116,16 +116,6 @@ def _max_pool(rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any) ->
     return _unbatched(max_pool(x, window=window, stride=steps, padding=pairs), added)
 
 
-def max_pool1d(x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> Tensor:
-    """The largest element of each window of the last axis; stride None: the window's size."""
-    return _max_pool(1, x, kernel_size, stride, padding)
-
-
-def max_pool2d(x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> Tensor:
-    """The largest element of each window of the last two axes; stride None: the window's size."""
-    return _max_pool(2, x, kernel_size, stride, padding)
-
-
 def _avg_pool(rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, count_include_pad: bool) -> Tensor:
     x, added = _batched(lift(x), rank, f"avg_pool{rank}d")
     window = per_axis(kernel_size, rank, "kernel_size")
@@ -133,17 +123,3 @@ def _avg_pool(rank: int, x: Any, kernel_size: Any, stride: Any, padding: Any, co
     pairs = pads(padding, window, steps, (1,) * rank)
     y = avg_pool(x, window=window, stride=steps, padding=pairs, count_include_pad=count_include_pad)
     return _unbatched(y, added)
-
-
-def avg_pool1d(
-    x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, count_include_pad: bool = True
-) -> Tensor:
-    """The mean of each window of the last axis; padding counts as zeros unless count_include_pad is False."""
-    return _avg_pool(1, x, kernel_size, stride, padding, count_include_pad)
-
-
-def avg_pool2d(
-    x: Any, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, count_include_pad: bool = True
-) -> Tensor:
-    """The mean of each window of the last two axes; padding counts as zeros unless count_include_pad is False."""
-    return _avg_pool(2, x, kernel_size, stride, padding, count_include_pad)

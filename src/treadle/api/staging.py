@@ -1,0 +1,577 @@
+"""Branches and loops that the source front end found to depend on a tensor, as IR regions.
+
+What the front end hands over are functions without arguments (branches) or of the list of *slots* (loops), which work on
+Python variables and return the slots: any Python values. Both sides of a branch are traced; where their slots differ,
+tensors become results of the region, Python numbers become numbers of the program, and all else must be equal. A loop
+carries what a trip changes, and is traced again until the kinds of what it carries no longer change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from treadle import ops
+from treadle.api import _apply, effects
+from treadle.api.control import _Loop, _union
+from treadle.base import dtypes
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend import tree
+from treadle.frontend.lift import literal
+from treadle.frontend.pysrc import builtin, recursion, runtime
+from treadle.frontend.pysrc.exits import FLAGS, VALUE
+from treadle.frontend.pysrc.recursion import BottomError, calls
+from treadle.frontend.pysrc.state import Snapshot, Unbound, boxed, is_object
+from treadle.frontend.tensor import Tensor
+from treadle.frontend.trace import Traced, is_tensor
+from treadle.ir import build
+from treadle.ir import op as op_table
+from treadle.ir.node import Fn, Value, attr_key
+from treadle.ir.types import TensorType
+from treadle.ops import casting, creation
+
+_WIDE = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
+_ORDER = list(_WIDE)
+_PLAIN = (*_WIDE, str, bytes, type(None), type(Ellipsis), frozenset, type)
+
+
+class _Out:
+    """A tensor among the slots of a trace: output i, of a type; kind: that of a Python number, None for a tensor.
+
+    (No dataclass: those are containers to `tree`.)
+    """
+
+    def __init__(self, place: int, type: TensorType, kind: Any) -> None:
+        self.place, self.type, self.kind = place, type, kind
+
+
+class _Part:
+    """A traced branch or trip: its function, and the leaves of each slot, in which tensors are `_Out`.
+
+    objects: the leaves as they were while tracing, to see what is still the same. hidden: for each slot, whether its
+    value is there only behind the guard of a jump.
+    """
+
+    def __init__(self, function: Callable[..., list[Any]], args: Sequence[Any] | None = None) -> None:
+        self.objects: list[list[Any]] = []
+        self.shapes: list[tree.TreeDef] = []
+        self.hidden: list[bool] = []
+        kinds: list[type | None] = []
+
+        def run(*values: Any) -> Any:
+            slots = function() if args is None else function(list(values))
+            self.hidden = [isinstance(s, Unbound) and s.value is not None for s in slots]
+            flat = [tree.flatten(s.value if h else s) for s, h in zip(slots, self.hidden)]
+            self.objects, self.shapes = [leaves for leaves, _ in flat], [shape for _, shape in flat]
+            kinds.extend([x._weak for leaves in self.objects for x in leaves if is_tensor(x)])
+            return [[Tensor._of(x._value, x._trace) if is_tensor(x) and x._weak else x for x in leaves]
+                    for leaves in self.objects]  # fmt: skip
+
+        self.traced: Traced = _apply.trace(run, tuple(args or ()))
+        types = self.traced.fn.out_types
+        self.leaves: list[list[Any]] = self.traced.result([_Out(i, types[i], kind) for i, kind in enumerate(kinds)])
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A leaf that the region gives: its type, the kind of number, and what each side makes it of."""
+
+    type: TensorType
+    kind: type | None
+    sides: tuple[Any, ...]
+
+
+# ------------------------------------------------------------------------------------------------------------ branches
+def choose(
+    pred: Tensor, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]], snapshot: Snapshot | None
+) -> list[Any]:
+    """The slots of `then` where pred is true, else those of `orelse`; only one of them runs."""
+    parts: list[_Part] = []
+    for i, function in enumerate((then, orelse)):
+        try:
+            parts.append(_Part(function))
+        except BottomError:
+            if snapshot is not None:
+                snapshot.restore()
+            return (orelse, then)[i]()  # its types are those of the whole
+        except Exception as error:
+            if isinstance(error, UserError):
+                raise
+            return _raising(pred, i, error, (orelse, then)[i], snapshot)
+    names = snapshot.names if snapshot is not None else ["the value"]
+    if new := [i for i in range(len(names)) if _has_new_object([p.objects[i] for p in parts])]:
+        if snapshot is None:
+            return choose(pred, _boxing(then), _boxing(orelse), _EXPRESSION)
+        if snapshot is not _EXPRESSION:
+            snapshot.expect_objects(new)
+    merged: list[_Merged] = []
+    jumped = [any(n.startswith(FLAGS) and p.leaves[i] == [True] for i, n in enumerate(names)) for p in parts]
+    slots = [_merge_slots(n, [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts],
+                          merged, jumped, any(p.hidden[i] for p in parts)) for i, n in enumerate(names)]  # fmt: skip
+    captured = _union([*[p.traced.captured for p in parts], *[p.traced.changed for p in parts]])
+    changed = _union([p.traced.changed for p in parts])
+    types = [t.type for t in captured]
+    fns = [_branch(p.traced, [m.sides[i] for m in merged], [m.type for m in merged], captured, changed, types)
+           for i, p in enumerate(parts)]  # fmt: skip
+    outputs = _apply.region_op(ops.if_, [pred, *captured], then=fns[0], orelse=fns[1])
+    for tensor, new in zip(changed, outputs[len(merged) :], strict=True):
+        tensor._set(new)
+    return [_filled(s, merged, outputs) for s in slots]
+
+
+class _Expression:
+    """Stands for the snapshot of a conditional expression whose objects are taken apart."""
+
+    names = ["the value"]
+
+    def restore(self) -> None:
+        """Nothing to restore."""
+
+
+_EXPRESSION: Any = _Expression()
+
+
+def _boxing(function: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    return lambda: [boxed(v) for v in function()]
+
+
+def _has_new_object(sides: Sequence[Sequence[Any]]) -> bool:
+    """Whether a slot holds an object on one side that it does not hold on the other."""
+    found = [[x for x in leaves if is_object(x)] for leaves in sides]
+    return any(found) and not (len(found[0]) == len(found[1]) and all(a is b for a, b in zip(*found)))
+
+
+def _raising(pred: Tensor, side: int, error: Exception, other: Callable[[], list[Any]], snapshot: Any) -> list[Any]:
+    """A side that raises is an error when the program takes it; what goes on is the other side."""
+    if snapshot is not None:
+        snapshot.restore()
+    runtime.hooks.check(runtime.not_(pred) if side == 0 else pred, lambda: error)
+    return other()
+
+
+def _merge_slots(
+    name: str, leaves: list[list[Any]], shapes: list[tree.TreeDef], objects: list[list[Any]], merged: list[_Merged],
+    jumped: Sequence[bool], hidden: bool,
+) -> Any:  # fmt: skip
+    """(shape, leaves, hidden) of a slot after the branch: objects, or positions in `merged` as `_Place`. hidden: the
+    name has this value only behind the guard of the jump that a side has made."""
+    absent = [isinstance(ls[0], Unbound) if len(ls) == 1 else False for ls in leaves]
+    if any(absent):
+        excused = all(j for j, a in zip(jumped, absent, strict=True) if a)
+        if all(absent) or not (name == VALUE or excused):
+            return tree.flatten(Unbound(name))[1], [Unbound(name)], ""
+        side = absent.index(False)
+        leaves = [leaves[side] if a else ls for a, ls in zip(absent, leaves, strict=True)]
+        zeros = [[_Zeros() if isinstance(x, _Out) else x for x in ls] if a else ls
+                 for a, ls in zip(absent, leaves, strict=True)]  # fmt: skip
+        found = [_merge(name, pair, pair, merged) for pair in zip(*zeros, strict=True)]
+        return shapes[side], found, "" if name == VALUE else name
+    if shapes[0] != shapes[1]:
+        why = f"{name} is {shapes[0]} in one branch and {shapes[1]} in the other"
+        raise UserError("E0244", why, fix="give it the same containers in both")
+    pairs = zip(zip(*leaves, strict=True), zip(*objects, strict=True), strict=True)
+    return shapes[0], [_merge(name, pair, seen, merged) for pair, seen in pairs], name if hidden else ""
+
+
+class _Place:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class _Zeros:
+    """Stands for a value that is never looked at."""
+
+
+def _merge(name: str, pair: tuple[Any, ...], seen: tuple[Any, ...], merged: list[_Merged]) -> Any:
+    """One leaf of both sides: what it is if both agree, else a result of the region."""
+    if seen[0] is seen[1] and not isinstance(pair[0], _Zeros):
+        return seen[0]
+    if all(not isinstance(x, _Out | _Zeros) for x in pair) and _equal(*pair):
+        return pair[0]
+    type_, kind = _common(name, pair)
+    merged.append(_Merged(type_, kind, pair))
+    return _Place(len(merged) - 1)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    return type(a) is type(b) and isinstance(a, _PLAIN) and bool(attr_key(a) == attr_key(b))
+
+
+def _common(name: str, sides: Sequence[Any]) -> tuple[TensorType, type | None]:
+    """The type that all sides can have. Raises E0244 when there is none."""
+    tensors = {s.type for s in sides if isinstance(s, _Out) and s.kind is None}
+    kinds = [s.kind if isinstance(s, _Out) else type(s) for s in sides if not isinstance(s, _Zeros)]
+    kinds = [k for k, s in zip(kinds, [s for s in sides if not isinstance(s, _Zeros)], strict=True)
+             if not (isinstance(s, _Out) and s.kind is None)]  # fmt: skip
+    if any(k not in _WIDE for k in kinds) or len(tensors) > 1:
+        raise _differ(name, sides)
+    if not tensors:
+        kind = max(kinds, key=_ORDER.index)
+        return TensorType(_WIDE[kind], ()), kind
+    (found,) = tensors
+    for kind in kinds:
+        if found.shape != () or dtypes.promote_scalar(found.dtype, kind) is not found.dtype:
+            raise _differ(name, sides)
+    return found, None
+
+
+def _differ(name: str, sides: Sequence[Any]) -> UserError:
+    text = [str(s.type) if isinstance(s, _Out) else repr(s) for s in sides]
+    fix = "give it the same dtype and shape in both; what is no tensor must be equal in both"
+    return UserError("E0244", f"{name} is {text[0]} in one branch and {text[1]} in the other", fix=fix)
+
+
+def _branch(
+    traced: Traced, sides: Sequence[Any], types: Sequence[TensorType], captured: Sequence[Any], changed: Sequence[Any],
+    in_types: Sequence[TensorType],
+) -> Fn:  # fmt: skip
+    def body(*values: Value) -> list[Value]:
+        place = {id(t): v for t, v in zip(captured, values, strict=True)}
+        results = build.inline(traced.fn, [place[id(t)] for t in traced.captured])
+        new = {id(t): v for t, v in zip(traced.changed, results[traced.num_outputs :], strict=True)}
+        return [*[_made(s, t, results) for s, t in zip(sides, types, strict=True)],
+                *[new.get(id(t), place[id(t)]) for t in changed]]  # fmt: skip
+
+    return build.trace(body, list(in_types), traced.fn.name, _apply.outer_fns())
+
+
+def _made(side: Any, type: TensorType, results: Sequence[Value]) -> Value:
+    """The value of a leaf on one side, in the common type."""
+    if isinstance(side, _Zeros):
+        made: Value = creation.full(value=0, shape=type.shape, dtype=type.dtype)
+        return made
+    value: Value = results[side.place] if isinstance(side, _Out) else literal(np.asarray(side, type.dtype.np))
+    if value.dtype is not type.dtype:
+        value = casting.cast(value, dtype=type.dtype)
+    return value
+
+
+def _filled(slot: tuple[tree.TreeDef, list[Any], str], merged: Sequence[_Merged], outputs: Sequence[Tensor]) -> Any:
+    shape, leaves, hidden = slot
+    value = shape.unflatten([
+        _with_kind(outputs[x.index], merged[x.index].kind) if isinstance(x, _Place) else x for x in leaves
+    ])  # fmt: skip
+    return Unbound(hidden, value) if hidden else value
+
+
+def _with_kind(tensor: Tensor, kind: type | None) -> Tensor:
+    return tensor if kind is None else Tensor._of(tensor._value, tensor._trace, kind)
+
+
+# --------------------------------------------------------------------------------------------------------------- loops
+@dataclass
+class _Carried:
+    """A leaf that the loop carries: its type and kind, and what it starts with."""
+
+    type: TensorType
+    kind: type | None
+    start: Any
+
+
+def loop(
+    test: Callable[[list[Any]], Any] | None, step: Callable[[list[Any]], list[Any]], snapshot: Snapshot,
+    length: int | None, extra: Sequence[Any] = (),
+) -> list[Any]:  # fmt: skip
+    """The slots after slots = step(slots) while test(slots), or `length` times. extra: numbers in front of the slots."""
+    plan = _LoopPlan([*["the trip"] * len(extra), *snapshot.names], [*extra, *snapshot.initial()], len(extra))
+    for _ in range(8):
+        stepped = _Part(lambda given: step(plan.slots(given)), plan.arguments())
+        new = [i for i in range(len(plan.names)) if _has_new_object([plan.starts[i], stepped.objects[i]])]
+        snapshot.expect_objects([i - len(extra) for i in new])
+        if not plan.widen(stepped):
+            break
+    else:
+        raise UserError("E0221", "what the loop carries changes with every trip", fix="keep its dtypes and shapes")
+    tested = None if test is None else _apply.trace(lambda *v: _truth_of(test(plan.slots(list(v)))), tuple(plan.arguments()))
+    if tested is not None and (tested.changed or tested.changed_args):
+        raise UserError("E0223", "the test of the loop changes a tensor", fix="change it in the body")
+    outputs = _region(plan, stepped, tested, length)
+    return plan.final(outputs)
+
+
+def _truth_of(value: Any) -> Any:
+    return value if is_tensor(value) else Tensor(np.asarray(bool(value)))
+
+
+class _LoopPlan:
+    """Which leaves of the slots are carried."""
+
+    def __init__(self, names: list[str], slots: list[Any], counters: int) -> None:
+        self.names = names
+        flat = [tree.flatten(s) for s in slots]
+        self.starts, self.shapes = [leaves for leaves, _ in flat], [shape for _, shape in flat]
+        self.carried: dict[tuple[int, int], _Carried] = {}
+        self.given: dict[tuple[int, int], Tensor] = {}  # what stands for the carried leaves in the last trace
+        self.kept: set[tuple[int, int]] = set()  # leaves that are the same tensor after a trip, changed or not
+        for i, leaves in enumerate(self.starts):
+            for j, leaf in enumerate(leaves):
+                if is_tensor(leaf) or i < counters:
+                    self._carry(i, j, leaf)
+
+    def _carry(self, i: int, j: int, leaf: Any) -> None:
+        kind = leaf._weak if is_tensor(leaf) else type(leaf)
+        type_ = leaf.type if is_tensor(leaf) else TensorType(_WIDE[kind], ())
+        self.carried[i, j] = _Carried(type_, kind, leaf)
+
+    def arguments(self) -> list[Tensor]:
+        """Tensors of the carried leaves, as they start."""
+        return [_start(c) for c in self.carried.values()]
+
+    def slots(self, given: Sequence[Tensor]) -> list[Any]:
+        """The slots with these tensors in place of the carried leaves."""
+        found = self.given = dict(zip(self.carried, given, strict=True))
+        return [shape.unflatten([found.get((i, j), leaf) for j, leaf in enumerate(leaves)])
+                for i, (leaves, shape) in enumerate(zip(self.starts, self.shapes, strict=True))]  # fmt: skip
+
+    def widen(self, part: _Part) -> bool:
+        """Carry what the trip changed, in the type it has after it; whether anything is new."""
+        before = {k: (c.type, c.kind) for k, c in self.carried.items()}
+        for i, name in enumerate(self.names):
+            if part.shapes[i] != self.shapes[i]:
+                self._new_shape(i, name, part)
+            for j, leaf in enumerate(part.leaves[i]):
+                self._widen_leaf(i, j, name, leaf, part.objects[i][j])
+        self.kept = {(i, j) for (i, j), x in self.given.items() if part.objects[i][j] is x}
+        return before != {k: (c.type, c.kind) for k, c in self.carried.items()}
+
+    def _new_shape(self, i: int, name: str, part: _Part) -> None:
+        start = self.starts[i]
+        if len(start) == 1 and isinstance(start[0], Unbound) and name == VALUE:
+            self.starts[i] = [_Zeros() if isinstance(x, _Out) else x for x in part.leaves[i]]
+            self.shapes[i] = part.shapes[i]
+            return
+        why = f"{name} is {self.shapes[i]} before a trip and {part.shapes[i]} after it"
+        raise UserError("E0221", why, fix="keep the same containers from trip to trip")
+
+    def _widen_leaf(self, i: int, j: int, name: str, leaf: Any, seen: Any) -> None:
+        start, carried = self.starts[i][j], self.carried.get((i, j))
+        if carried is None:
+            if seen is start or (not isinstance(leaf, _Out) and _equal(leaf, start)):
+                return
+            if isinstance(start, Unbound):
+                if name == VALUE and isinstance(leaf, _Out):
+                    self.carried[i, j] = _Carried(leaf.type, leaf.kind, _Zeros())
+                return  # the body's own: it has no value before a trip
+            if isinstance(start, _Zeros):
+                self.carried[i, j] = _Carried(leaf.type, leaf.kind, start)
+                return
+            if type(start) not in _WIDE:
+                why = f"{name} is {start!r} before a trip and {_shown(leaf)} after it"
+                raise UserError("E0221", why, fix="only tensors and numbers may change in a loop on a tensor")
+            self._carry(i, j, start)
+            carried = self.carried[i, j]
+        side = _Out(0, carried.type, carried.kind)
+        try:
+            carried.type, carried.kind = _common(name, (side, leaf))
+        except UserError:
+            why = f"{name} is {carried.type} before a trip and {_shown(leaf)} after it"
+            fix = "give it its final dtype and shape before the loop, and keep them"
+            raise UserError("E0221", why, fix=fix) from None
+
+    def final(self, outputs: Sequence[Tensor]) -> list[Any]:
+        """The slots after the loop; names that only the body binds have no value."""
+        found: list[Tensor] = []
+        for output, (key, carried) in zip(outputs, self.carried.items(), strict=True):
+            if key in self.kept and isinstance(carried.start, Tensor) and carried.kind is None:
+                carried.start._set(output)
+                found.append(carried.start)
+            else:
+                found.append(_with_kind(output, carried.kind))
+        return self.slots(found)
+
+
+def _shown(leaf: Any) -> str:
+    return str(leaf.type) if isinstance(leaf, _Out) else repr(leaf)
+
+
+def _start(carried: _Carried) -> Tensor:
+    """What a carried leaf starts with, as a tensor or a number of the trace."""
+    start, type_ = carried.start, carried.type
+    if isinstance(start, _Zeros):
+        made = Tensor(np.zeros(type_.shape, type_.dtype.np))
+    elif is_tensor(start):
+        plain = Tensor._of(start._value, start._trace)
+        made = plain if start.type == type_ else plain.astype(type_.dtype)
+        if made is plain and carried.kind is None:
+            made = start
+    else:
+        made = Tensor(np.asarray(start, type_.dtype.np))
+    return Tensor._of(made._value, made._trace, carried.kind) if carried.kind is not None else made
+
+
+def _region(plan: _LoopPlan, stepped: _Part, tested: Traced | None, length: int | None) -> list[Tensor]:
+    """The carried leaves after the loop."""
+    start = [Tensor._of(t._value, t._trace) if t._weak is not None else t for t in plan.arguments()]
+    traces = [stepped.traced, *([tested] if tested is not None else [])]
+    inner = _Loop(start, traces)
+    n, k = len(inner.captured), len(start)
+    keys = list(plan.carried)
+
+    def step(*values: Value) -> list[Value]:
+        consts, carry = values[:n], values[n:]
+        traced = stepped.traced
+        results = build.inline(traced.fn, [*carry[:k], *inner.arguments(traced, carry, consts)])
+        new = [_made(stepped.leaves[i][j], plan.carried[i, j].type, results) for i, j in keys]
+        skip = traced.num_outputs + len(traced.changed_args)
+        state = {id(t): v for t, v in zip(traced.changed, results[skip:], strict=True)}
+        return [*new, *[state.get(id(t), v) for t, v in zip(inner.changed, carry[k:], strict=True)]]
+
+    def again(*values: Value) -> Any:
+        assert tested is not None
+        consts, carry = values[:n], values[n:]
+        return build.inline(tested.fn, [*carry[:k], *inner.arguments(tested, carry, consts)])
+
+    inputs = [*inner.captured, *inner.init, *inner.changed]
+    types, fns = [x.type for x in inputs], _apply.outer_fns()
+    body = build.trace(step, types, "step", fns)
+    if tested is None:
+        trips = {"length": int(length or 0), "reverse": False}
+        outputs = _apply.region_op(ops.scan, inputs, body=body, n_consts=n, n_carry=len(inputs) - n, **trips)
+    else:
+        test = build.trace(again, types, "again", fns)
+        outputs = _apply.region_op(ops.while_, inputs, cond=test, body=body, n_consts=n, capacity=0)
+    done = inner.finish(outputs)
+    return list(done)
+
+
+# ----------------------------------------------------------------------------------------------------------- recursion
+class _Recursive:
+    """A function that calls itself: its name in the IR, and what is known of it so far: the tensors that it captures,
+    the types, kinds and container of its results."""
+
+    def __init__(self, name: str, place: int) -> None:
+        self.name, self.place = name, place
+        self.captured: list[Any] = []
+        self.types: tuple[TensorType, ...] | None = None
+        self.kinds: list[type | None] = []
+        self.result: Callable[[Sequence[Any]], Any] = list
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The inner call."""
+        if self.types is None:
+            raise BottomError
+        trace = tracing.current()
+        assert trace is not None
+        leaves = [x for x in tree.flatten((args, kwargs))[0] if is_tensor(x)]
+        operands = [trace.read(x) for x in [*leaves, *self.captured]]
+        outputs = build.append(op_table.get("call"), tuple(operands), {"callee": self.name}, self.types).outputs
+        made = [Tensor._of(o, trace, kind) for o, kind in zip(outputs, self.kinds, strict=True)]
+        return self.result(made)
+
+
+def recursive(key: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a function that calls itself with arguments of these types, as one loop with a stack.
+
+    It is traced until its result types and the tensors that it reads from outside no longer change. Raises E0245 when
+    it changes tensors from outside, E0215 when no branch returns.
+    """
+    from treadle.transforms.recursion import as_loop
+
+    leaves, shape = tree.flatten((args, kwargs))
+    dynamic = [x for x in leaves if is_tensor(x)]
+    fns = _apply.outer_fns()
+    spec = _Recursive(f"{function.__name__}.recursive{len(fns)}", len(fns))
+    calls.known[key] = spec.call
+    try:
+        for _ in range(8):
+            part = _traced_body(function, dynamic, leaves, shape)
+            if not _learn(spec, part):
+                break
+    finally:
+        del calls.known[key]
+    traced = part.traced
+    loop_fn = as_loop(Fn(spec.name, traced.fn.params, traced.fn.nodes, traced.fn.outputs), spec.name, fns)
+    trace = tracing.current()
+    assert trace is not None
+    outputs = build.inline(loop_fn, [trace.read(x) for x in [*dynamic, *traced.captured]])
+    made = [Tensor._of(o, trace, kind) for o, kind in zip(outputs, spec.kinds, strict=True)]
+    return spec.result(made)
+
+
+def _traced_body(function: Any, dynamic: Sequence[Any], leaves: Sequence[Any], shape: tree.TreeDef) -> _Part:
+    def body(given: list[Any]) -> list[Any]:
+        rest = iter(given)
+        a, k = shape.unflatten([next(rest) if is_tensor(x) else x for x in leaves])
+        return [function(*a, **k)]
+
+    try:
+        part = _Part(body, dynamic)
+    except BottomError:
+        why = f"{function.__name__} calls itself in every branch: it never returns"
+        raise UserError("E0215", why, fix="return without a call for some value of its arguments") from None
+    if part.traced.changed or part.traced.changed_args:
+        why = f"{function.__name__}, which calls itself, changes a tensor that was there before"
+        raise UserError("E0245", why, fix="return the new value instead")
+    return part
+
+
+def _learn(spec: _Recursive, part: _Part) -> bool:
+    """Whether the trace has told something new about the function."""
+    kinds = [x.kind for leaves in part.leaves for x in leaves if isinstance(x, _Out)]
+    types = part.traced.fn.out_types
+    captured = list(part.traced.captured)
+    same = spec.types == types and spec.kinds == kinds and list(map(id, captured)) == list(map(id, spec.captured))
+    spec.types, spec.kinds, spec.captured = types, kinds, captured
+    spec.result = lambda tensors: part.shapes[0].unflatten(part.traced.result(tensors)[0])
+    return not same
+
+
+# --------------------------------------------------------------------------------------------------- truth and numbers
+def truth(value: Any) -> Any:
+    """One bool of a tensor's only element, as `bool` would give it. Raises E0206 for several elements."""
+    if not is_tensor(value):
+        return bool(value)
+    if value.size != 1:
+        why = f"a tensor {value.type} decides, and has {value.size} elements"
+        raise UserError("E0206", why, fix="use x.any() or x.all(); td.where chooses for each element")
+    flat = Tensor._of(value._value, value._trace).reshape(())
+    return flat if flat.dtype is dtypes.bool_ else flat != 0
+
+
+def logical(stop: bool | None, value: Any, rest: Callable[[], Any] | None) -> Any:
+    """`not value` (stop None), `value and rest()` (False), `value or rest()` (True)."""
+    test = truth(value)
+    if rest is None or stop is None:
+        return _with_kind(~test, bool)
+    parts = _Part(lambda: [rest()])
+    (leaves,) = parts.leaves
+    plain = len(leaves) == 1 and isinstance(leaves[0], _Out) and leaves[0].type.dtype is dtypes.bool_
+    same = plain and leaves[0].type.shape == value.shape and value.dtype is dtypes.bool_
+    if same and not parts.traced.changed:
+        other = truth(rest())
+        kind = value._weak if value._weak is leaves[0].kind else None
+        return _with_kind((test | other) if stop else (test & other), kind)
+    sides = (lambda: [value], lambda: [rest()])
+    return choose(test, *(sides if stop else sides[::-1]), None)[0]
+
+
+def number(kind: type, tensor: Tensor) -> Tensor:
+    """int(x), float(x) or bool(x) of a tensor's only element, as a number of the trace."""
+    if tensor.size != 1:
+        raise UserError("E0205", f"{tensor.type} has {tensor.size} elements, not one", fix="index it")
+    if kind is bool:
+        return _with_kind(truth(tensor), bool)
+    flat = Tensor._of(tensor._value, tensor._trace).reshape(())
+    made = flat.astype(_WIDE[kind])
+    return _with_kind(made if kind is int else ops.stop_gradient(made), kind)  # as Python's own numbers carry none
+
+
+def extreme(larger: bool, x: Any, y: Any) -> Any:
+    """max(x, y) or min(x, y) as Python gives it: the first unless the second is larger (smaller)."""
+    second = y > x if larger else y < x
+    return runtime.if_expression(second, lambda: y, lambda: x)
+
+
+def install() -> None:
+    """Give the source front end its regions."""
+    recursion.hooks.recursive = recursive
+    runtime.hooks.choose, runtime.hooks.loop = choose, loop
+    runtime.hooks.truth, runtime.hooks.logical = truth, logical
+    builtin.hooks.number, builtin.hooks.extreme = number, extreme
+    builtin.hooks.show, runtime.hooks.check = effects.show, effects.check

@@ -1,0 +1,267 @@
+"""Python's builtins where tensors reach them, and what a loop iterates over.
+
+`range`, `zip`, `enumerate` and tensors become `Items`, which can be asked for the item of a trip that is itself a
+tensor. `int`, `float`, `bool`, `min`, `max`, `any`, `all`, `print` and those that take functions have stand-ins; each
+does what the builtin does unless a tensor of the trace is among its arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from treadle.base.errors import UserError
+from treadle.base.where import is_hidden
+from treadle.frontend import trace as tracing
+from treadle.frontend.pysrc.convert import converted
+from treadle.frontend.trace import is_tensor
+
+
+def _is_symbolic(x: Any) -> bool:
+    return is_tensor(x) and tracing.current() is not None and tracing.is_symbolic(x)
+
+
+# --------------------------------------------------------------------------------------------------- what loops go over
+class Items:
+    """count: the number of items (an int, or a number of the trace); at(i): the item of trip i, which may be one too."""
+
+    def __init__(self, count: Any, at: Callable[[Any], Any]) -> None:
+        self.count, self.at = count, at
+
+    def __iter__(self) -> Iterator[Any]:
+        if not isinstance(self.count, int):
+            why = "a range whose end is a tensor is made into a list or the like: its length is not known while tracing"
+            raise UserError("E0242", why, fix="loop over it with for, which compiles")
+        return (self.at(i) for i in range(self.count))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def after(self, skipped: int) -> Items:
+        """Without the first items."""
+        return Items(self.count - skipped, lambda i: self.at(i + skipped))
+
+
+def items_of(iterable: Any) -> Items | None:
+    """What a loop goes over if the item of any trip can be computed; None for other iterables."""
+    if isinstance(iterable, Items):
+        return iterable
+    if type(iterable) is range:
+        return Items(len(iterable), lambda i: iterable.start + i * iterable.step)
+    if is_tensor(iterable) and tracing.current() is not None and iterable.shape:
+        return Items(iterable.shape[0], lambda i: iterable[i])
+    return None
+
+
+def _range(*args: Any) -> Any:
+    if not any(map(_is_symbolic, args)):
+        return range(*args)
+    numbers = [_int(a) for a in args]
+    start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if _is_symbolic(step):
+        why = "the step of a range is a tensor"
+        raise UserError("E0242", why, fix="use a while loop, or a step that is a plain int")
+    count = (stop - start + (step - 1 if step > 0 else step + 1)) // step
+    return Items(_max(count, 0), lambda i: start + i * step)
+
+
+def _zip(*iterables: Any, strict: bool = False) -> Any:
+    found = [items_of(x) for x in iterables]
+    counts = {f.count for f in found if f is not None and isinstance(f.count, int)}
+    if not found or any(f is None or not isinstance(f.count, int) for f in found) or (strict and len(counts) > 1):
+        return zip(*iterables, strict=strict)
+    return Items(min(counts), lambda i: tuple([f.at(i) for f in found if f is not None]))
+
+
+def _enumerate(iterable: Any, start: int = 0) -> Any:
+    found = items_of(iterable)
+    return enumerate(iterable, start) if found is None else Items(found.count, lambda i: (i + start, found.at(i)))
+
+
+def _reversed(sequence: Any) -> Any:
+    found = items_of(sequence)
+    if found is None:
+        return reversed(sequence)
+    return Items(found.count, lambda i: found.at(found.count - 1 - i))
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+class _Hooks:
+    """number(kind, x): the Python number of a tensor's only element, as a number of the trace; extreme(larger, x, y):
+    of two of them; show(parts, options): print. Installed by api/staging.py."""
+
+    number: Callable[..., Any]
+    extreme: Callable[..., Any]
+    show: Callable[..., Any]
+
+
+hooks = _Hooks()
+
+
+def _int(x: Any = 0, *args: Any) -> Any:
+    return hooks.number(int, x) if _is_symbolic(x) else int(x, *args)
+
+
+def _float(x: Any = 0.0) -> Any:
+    return hooks.number(float, x) if _is_symbolic(x) else float(x)
+
+
+def _bool(x: Any = False) -> Any:
+    return hooks.number(bool, x) if _is_symbolic(x) else bool(x)
+
+
+def _extreme(builtin: Callable[..., Any], larger: bool) -> Callable[..., Any]:
+    def function(*args: Any, **options: Any) -> Any:
+        values = list(args[0]) if len(args) == 1 else list(args)
+        if options or not any(map(_is_symbolic, values)):
+            if "key" in options and options["key"] is not None:
+                options["key"] = converted(options["key"])
+            return builtin(values, **options) if len(args) == 1 else builtin(*args, **options)
+        return functools.reduce(lambda x, y: hooks.extreme(larger, x, y), values)
+
+    return function
+
+
+_max, _min = _extreme(max, True), _extreme(min, False)
+
+
+def _any(iterable: Any) -> Any:
+    from treadle.frontend.pysrc import runtime
+
+    found: Any = False
+    for item in iterable:
+        found = runtime.or_(found, lambda item=item: item)  # type: ignore[misc]
+    return found if _is_symbolic(found) else bool(found)
+
+
+def _all(iterable: Any) -> Any:
+    from treadle.frontend.pysrc import runtime
+
+    found: Any = True
+    for item in iterable:
+        found = runtime.and_(found, lambda item=item: item)  # type: ignore[misc]
+    return found if _is_symbolic(found) else bool(found)
+
+
+# ---------------------------------------------------------------------------------------------- functions of functions
+def _with_function(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    def function(f: Any, *args: Any) -> Any:
+        return builtin(f if f is None else converted(f), *args)
+
+    return function
+
+
+def _sorted(iterable: Any, /, *, key: Any = None, reverse: bool = False) -> Any:
+    return sorted(iterable, key=key if key is None else converted(key), reverse=reverse)
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+class Text:
+    """An f-string that shows tensors of the trace; it can be printed, and be the message of an assert."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+
+    def __str__(self) -> str:
+        why = "a text that shows a tensor is used while tracing, when the numbers are not known"
+        raise UserError("E0243", why, fix="print it, use it as a message of assert, or make it outside the function")
+
+    __repr__ = __format__ = __hash__ = __eq__ = __len__ = __iter__ = __getitem__ = __contains__ = __str__  # type: ignore[assignment]
+
+    def __add__(self, other: Any) -> Text:
+        return Text((*self.parts, *_parts(other)))
+
+    def __radd__(self, other: Any) -> Text:
+        return Text((*_parts(other), *self.parts))
+
+
+def _parts(text: Any) -> tuple[Any, ...]:
+    if not isinstance(text, str | Text):
+        raise TypeError(f'can only concatenate str (not "{type(text).__name__}") to str')
+    return text.parts if isinstance(text, Text) else (text,)
+
+
+def _str(*args: Any, **options: Any) -> Any:
+    return Text(((args[0], ord("s"), ""),)) if args and _is_symbolic(args[0]) else str(*args, **options)
+
+
+def _repr(x: Any) -> Any:
+    return Text(((x, ord("r"), ""),)) if _is_symbolic(x) else repr(x)
+
+
+def _format(x: Any, spec: Any = "") -> Any:
+    return Text(((x, -1, spec),)) if _is_symbolic(x) else format(x, spec)
+
+
+_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
+def formatted(value: Any, conversion: int, spec: str) -> str:
+    """One part of an f-string."""
+    return format(value if conversion == -1 else _CONVERSIONS[conversion](value), spec)
+
+
+def _print(*args: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False) -> None:
+    hooks.show(args, sep=" " if sep is None else sep, end="\n" if end is None else end, file=file, flush=flush)
+
+
+REPLACED: dict[Any, Callable[..., Any]] = {
+    range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, int: _int, float: _float, bool: _bool,
+    max: _max, min: _min, any: _any, all: _all, map: _with_function(map), filter: _with_function(filter),
+    functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print, str: _str, repr: _repr, format: _format,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- trying to roll
+class NotRepeatableError(Exception):
+    """A loop's body calls what may have effects outside: it cannot be traced on trial."""
+
+
+class _Trial(threading.local):
+    depth = 0
+
+
+_trial = _Trial()
+# What a body may raise when its trips are not alike, or when it needs to know the number of the trip.
+NOT_ROLLED = (NotRepeatableError, UserError, TypeError, IndexError, KeyError, AttributeError)
+
+_PURE = frozenset(
+    {abs, callable, chr, complex, divmod, format, getattr, hasattr, hash, isinstance, issubclass, iter, len, list, next,
+     ord, pow, repr, round, slice, str, sum, tuple, type, dict, set, frozenset, list.append, id}
+)  # fmt: skip
+
+
+@contextmanager
+def only_repeatable() -> Iterator[None]:
+    """Inside, calls of what is not known to be free of outside effects raise NotRepeatableError."""
+    _trial.depth += 1
+    try:
+        yield
+    finally:
+        _trial.depth -= 1
+
+
+def check_repeatable(function: Any) -> None:
+    """Raise NotRepeatableError for a call on trial that may do something outside."""
+    if not _trial.depth:
+        return
+    if isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType | types.BuiltinMethodType):
+        owner = getattr(function, "__self__", None)
+        if function in _PURE or type(owner) in (list, dict, set, tuple, str, int, float):
+            return
+        raise NotRepeatableError(repr(function))
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is not None:
+        if is_hidden(code.co_filename) or converted(function) is not function:
+            return
+        raise NotRepeatableError(repr(function))
+    if isinstance(function, type) and function not in _PURE and function.__module__ == "builtins":
+        if issubclass(function, BaseException):
+            return
+        raise NotRepeatableError(repr(function))
+
+

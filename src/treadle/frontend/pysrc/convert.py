@@ -1,0 +1,146 @@
+"""`converted(function)`: the function with its control flow handed to the runtime, or itself where that cannot be.
+
+Functions of the user and of installed packages are rewritten (once for each code object) when they are called in a
+trace; those of Treadle, of the standard library and of array libraries are called as they are, as is code without
+source. The new function has the old one's globals, defaults, closure cells and line numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from treadle.base.where import is_hidden
+from treadle.frontend.pysrc import source
+from treadle.frontend.pysrc.rewrite import rewritten
+from treadle.frontend.trace import is_tensor
+
+# Packages whose code is never rewritten: it holds no decisions on our tensors.
+_LIBRARIES = frozenset({"numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"})
+_codes: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
+_written: dict[int, types.CodeType] = {}  # held, so that their ids are not given away
+
+
+def converted(function: Any) -> Any:
+    """What to call instead of `function`: functions, methods, partials, classes and objects that are called."""
+    if isinstance(function, types.FunctionType):
+        return _function(function)
+    if isinstance(function, types.MethodType):
+        inner = converted(function.__func__)
+        return function if inner is function.__func__ else types.MethodType(inner, function.__self__)
+    if isinstance(function, functools.partial):
+        inner = converted(function.func)
+        return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
+    if isinstance(function, type):
+        return _class(function)
+    call = getattr(type(function), "__call__", None)
+    if isinstance(call, types.FunctionType) and not is_tensor(function):
+        inner = _function(call)
+        return function if inner is call else types.MethodType(inner, function)
+    return function
+
+
+def is_converted(function: Any) -> bool:
+    """Whether a function is the result of rewriting."""
+    return id(getattr(function, "__code__", None)) in _written
+
+
+def _class(kind: type) -> Any:
+    """A class of the user whose `__init__` is rewritten; one made in another way is called as it is."""
+    made = kind.__init__
+    plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
+    if not plain or not isinstance(made, types.FunctionType) or not _is_users(made):
+        return kind
+    inner = _function(made)
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        instance = object.__new__(kind)
+        inner(instance, *args, **kwargs)
+        return instance
+
+    return kind if inner is made else create
+
+
+def _function(function: types.FunctionType) -> types.FunctionType:
+    code = function.__code__
+    if id(code) in _written:
+        return function
+    if not _is_users(function):
+        wrapped = getattr(function, "__wrapped__", None)
+        del wrapped
+        return function
+    known = _codes.get(id(code))
+    if known is None:
+        known = _codes[id(code)] = (code, _new_code(function))
+    new = known[1]
+    if new is None:
+        return function
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    closure = tuple([cells[n] if n != "_td_" else _runtime_cell() for n in new.co_freevars])
+    made = types.FunctionType(new, function.__globals__, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__doc__, made.__module__ = function.__qualname__, function.__doc__, function.__module__
+    made.__annotations__ = function.__annotations__
+    made.__dict__.update(function.__dict__)
+    return made
+
+
+@functools.lru_cache(maxsize=1)
+def _runtime_cell() -> Any:
+    return types.CellType(sys.modules["treadle.frontend.pysrc.runtime"])
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _is_library(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root in sys.stdlib_module_names or root in _LIBRARIES
+
+
+def _is_users(function: types.FunctionType) -> bool:
+    if is_hidden(function.__code__.co_filename):
+        return False
+    module = function.__globals__.get("__name__", "")
+    return module == "__main__" or not (isinstance(module, str) and _is_library(module))
+
+
+def _new_code(function: types.FunctionType) -> types.CodeType | None:
+    """The rewritten code object, None where there is no source or nothing to rewrite (coroutines)."""
+    node = source.find(function)
+    if node is None or isinstance(node, ast.AsyncFunctionDef):
+        return None
+    made = rewritten(node, source.class_of(function.__qualname__))
+    free = [n for n in function.__code__.co_freevars if n != "_td_"]
+    params = [ast.arg(n) for n in ["_td_", *free]]
+    inner = made if isinstance(made, ast.FunctionDef) else ast.Return(made)
+    body: list[ast.stmt] = [inner]
+    if isinstance(made, ast.FunctionDef) and made.name not in free:
+        body.insert(0, ast.Global([made.name]))  # a function that calls itself finds its name where it is defined
+    factory = ast.FunctionDef("_td_factory", ast.arguments([], params, None, [], [], None, []), body, [], None, None)
+    ast.copy_location(factory, made)
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    code = compile(module, function.__code__.co_filename, "exec", dont_inherit=True, flags=_future_flags(function))
+    outer = next(c for c in code.co_consts if isinstance(c, types.CodeType))
+    new = next(c for c in outer.co_consts if isinstance(c, types.CodeType) and c.co_name == function.__code__.co_name)
+    _remember(new)
+    return new
+
+
+def _future_flags(function: types.FunctionType) -> int:
+    import __future__
+
+    known = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
+    return function.__code__.co_flags & functools.reduce(int.__or__, known)
+
+
+def _remember(code: types.CodeType) -> None:
+    _written[id(code)] = code
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            _remember(part)
+
+
+__all__ = ["Callable", "converted", "is_converted"]

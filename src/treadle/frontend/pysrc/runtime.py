@@ -1,0 +1,318 @@
+"""What rewritten code calls (as `_td_`): decisions and loops that look whether a tensor decides.
+
+If none does, each function does what Python does. If one does, the branches or the body are handed to the stage above
+(`hooks`), which makes IR regions of them. A branch works on the variables of its function through a `State`: they are
+read before, set back for each branch, and get the merged values afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from treadle.base.errors import UserError
+from treadle.frontend import trace as tracing
+from treadle.frontend.pysrc import builtin, recursion
+from treadle.frontend.pysrc.convert import converted, is_converted
+from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
+from treadle.frontend.trace import is_tensor
+
+__all__ = [
+    "State", "and_", "assert_", "attribute", "callee", "compare", "for_", "guard", "hooks", "if_", "if_expression", "is_bound", "not_", "nothing",
+    "or_", "result", "text", "while_",
+]  # fmt: skip
+
+# A Python loop of more trips than this is rolled where its body allows.
+UNROLLED = 16
+
+
+class _Hooks:
+    """Installed by the stage that makes regions (api/staging.py).
+
+    choose(pred, then, orelse, names): the slots of both branches, merged. loop(test, step, slots, names, length): the
+    slots after the loop. truth(tensor): one bool. fold(kind, x, y): logical and/or. show(parts, options): print.
+    check(test, error): raise when the program runs.
+    """
+
+    choose: Callable[..., Any]
+    loop: Callable[..., Any]
+    truth: Callable[..., Any]
+    logical: Callable[..., Any]
+    show: Callable[..., Any]
+    check: Callable[..., Any]
+
+
+hooks = _Hooks()
+
+
+def is_symbolic(x: Any) -> bool:
+    """Whether x is a tensor whose numbers are not known while tracing."""
+    return is_tensor(x) and tracing.current() is not None and tracing.is_symbolic(x)
+
+
+# ----------------------------------------------------------------------------------------------------------- decisions
+def if_(test: Any, then: Callable[[], None], orelse: Callable[[], None], state: State) -> None:
+    """`if`: one of two blocks that work on the variables of their function."""
+    if not is_symbolic(test):
+        (then if test else orelse)()
+        return
+    snapshot = Snapshot(state)
+
+    def branch(run: Callable[[], None]) -> Callable[[], list[Any]]:
+        def traced() -> list[Any]:
+            snapshot.restore()
+            run()
+            return snapshot.slots()
+
+        return traced
+
+    try:
+        pred = hooks.truth(test)
+        merged = retried(lambda: hooks.choose(pred, branch(then), branch(orelse), snapshot))
+    finally:
+        snapshot.restore()
+    snapshot.write(merged)
+
+
+def guard(test: Any, then: Callable[[], None], orelse: Callable[[], None], state: State) -> None:
+    """`if` on the flags of jumps: inside, names that those who jumped have not bound have their values."""
+    if is_symbolic(test):
+        values = state.values()
+        state.setter([v.value if isinstance(v, Unbound) and v.value is not None else v for v in values])
+    if_(test, then, orelse, state)
+
+
+def if_expression(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+    """`a if test else b`."""
+    if not is_symbolic(test):
+        return then() if test else orelse()
+    return hooks.choose(hooks.truth(test), lambda: [then()], lambda: [orelse()], None)[0]
+
+
+def and_(first: Any, *rest: Callable[[], Any]) -> Any:
+    """`a and b and ...`: the first that is false, or the last."""
+    return _chain(first, rest, stop=False)
+
+
+def or_(first: Any, *rest: Callable[[], Any]) -> Any:
+    """`a or b or ...`: the first that is true, or the last."""
+    return _chain(first, rest, stop=True)
+
+
+def _chain(value: Any, rest: Sequence[Callable[[], Any]], stop: bool) -> Any:
+    for i, thunk in enumerate(rest):
+        if is_symbolic(value):
+            return hooks.logical(stop, value, lambda i=i: _chain(rest[i](), rest[i + 1 :], stop))  # type: ignore[misc]
+        if bool(value) is stop:
+            return value
+        value = thunk()
+    return value
+
+
+def not_(value: Any) -> Any:
+    """`not value`."""
+    return hooks.logical(None, value, None) if is_symbolic(value) else not value
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+    "Is": operator.is_, "IsNot": operator.is_not, "In": lambda x, y: _contains(y, x),
+    "NotIn": lambda x, y: not_(_contains(y, x)),
+}  # fmt: skip
+
+
+def compare(left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+    """`a < b < c`: each operand is evaluated once, none after the first comparison that fails."""
+    (name, thunk), *rest = links
+    right = thunk()
+    found = _OPERATORS[name](left, right)
+    return and_(found, lambda: compare(right, *rest)) if rest else found
+
+
+def _contains(container: Any, item: Any) -> Any:
+    if not isinstance(container, list | tuple) or not (is_symbolic(item) or any(map(is_symbolic, container))):
+        return item in container
+    found: Any = False
+    for each in container:
+        found = or_(found, lambda each=each: True if each is item else each == item)  # type: ignore[misc]
+    return found
+
+
+def assert_(test: Any, message: Callable[[], Any]) -> None:
+    """`assert test, message`."""
+    if is_symbolic(test):
+        hooks.check(hooks.truth(test), lambda: AssertionError(*[m for m in [message()] if m is not None]))
+    elif not test:
+        text = message()
+        raise AssertionError(text) if text is not None else AssertionError
+
+
+# --------------------------------------------------------------------------------------------------------------- loops
+def while_(
+    test: Callable[[], Any], body: Callable[[], None], stopped: Callable[[], Any] | None, state: State
+) -> None:
+    """`while`: runs in Python as long as no tensor decides, and is a region from there on."""
+    while True:
+        stop = stopped() if stopped is not None else False
+        if not is_symbolic(stop) and stop:
+            return
+        before = Snapshot(state)
+        goes_on = test()
+        if is_symbolic(stop) or is_symbolic(goes_on):
+            binds = before.differs(before.initial())
+            before.restore()
+            _staged(test, body, stopped, before, binds)
+            return
+        if not goes_on:
+            return
+        body()
+
+
+def _staged(
+    test: Callable[[], Any], body: Callable[[], None], stopped: Callable[[], Any] | None, snapshot: Snapshot,
+    test_binds: bool,
+) -> None:  # fmt: skip
+    def again(slots: list[Any]) -> Any:
+        snapshot.write(slots)
+        stop = stopped() if stopped is not None else False
+        goes_on = test()
+        return hooks.truth(and_(not_(stop), lambda: goes_on))
+
+    def step(slots: list[Any]) -> list[Any]:
+        snapshot.write(slots)
+        if test_binds:
+            test()
+        body()
+        return snapshot.slots()
+
+    try:
+        final = retried(lambda: hooks.loop(again, step, snapshot, None))
+    finally:
+        snapshot.restore()
+    snapshot.write(final)
+    if test_binds:
+        test()
+
+
+def for_(iterable: Any, body: Callable[[Any], None], stopped: Callable[[], Any] | None, state: State) -> None:
+    """`for`: over what Python iterates over; long ranges and tensors are rolled where the body allows."""
+    items = builtin.items_of(iterable)
+    if items is None:
+        _for_python(iter(iterable), body, stopped, state)
+    elif not isinstance(items.count, int):
+        _for_rolled(items, 0, body, stopped, Snapshot(state))
+    else:
+        _for_counted(items, body, stopped, state)
+
+
+def _for_python(
+    items: Iterator[Any], body: Callable[[Any], None], stopped: Callable[[], Any] | None, state: State
+) -> None:
+    while True:
+        stop = stopped() if stopped is not None else False
+        if is_symbolic(stop):
+            _guarded(items, body, stopped, state)
+            return
+        if stop:
+            return
+        item = next(items, _END)
+        if item is _END:
+            return
+        body(item)
+
+
+_END = object()
+_MOST_GUARDED = 10_000
+
+
+def _guarded(rest: Iterator[Any], body: Callable[[Any], None], stopped: Any, state: State) -> None:
+    """What is left of a loop in Python after a tensor may have ended it: each trip only if it has not."""
+    for i, item in enumerate(rest):
+        if i == _MOST_GUARDED:
+            why = f"a loop that a tensor ends goes over more than {i} items of a {type(rest).__name__}"
+            raise UserError("E0242", why, fix="loop over a range or a tensor, or use while")
+        if_(not_(stopped()), functools.partial(body, item), lambda: None, state)
+
+
+def _for_counted(
+    items: builtin.Items, body: Callable[[Any], None], stopped: Callable[[], Any] | None, state: State
+) -> None:
+    """A known number of trips. The first trip gives the variables their types; the others are rolled if they can be."""
+    if items.count <= UNROLLED or tracing.current() is None:
+        _for_python(iter(items), body, stopped, state)
+        return
+    body(items.at(0))
+    snapshot = Snapshot(state)
+    try:
+        with builtin.only_repeatable():
+            _for_rolled(items, 1, body, stopped, snapshot)
+    except builtin.NOT_ROLLED:
+        snapshot.restore()
+        _for_python(iter(items.after(1)), body, stopped, state)
+
+
+def _for_rolled(
+    items: builtin.Items, start: int, body: Callable[[Any], None], stopped: Callable[[], Any] | None, snapshot: Snapshot
+) -> None:
+    def again(slots: list[Any]) -> Any:
+        snapshot.write(slots[1:])
+        stop = stopped() if stopped is not None else False
+        return hooks.truth(and_(slots[0] < items.count, lambda: not_(stop)))
+
+    def step(slots: list[Any]) -> list[Any]:
+        snapshot.write(slots[1:])
+        body(items.at(slots[0]))
+        return [slots[0] + 1, *snapshot.slots()]
+
+    fixed = isinstance(items.count, int) and stopped is None
+    try:
+        length = items.count - start if fixed else None
+        final = retried(lambda: hooks.loop(None if fixed else again, step, snapshot, length, [start]))
+    finally:
+        snapshot.restore()
+    snapshot.write(final[1:])
+
+
+# --------------------------------------------------------------------------------------------------------- all the rest
+def callee(function: Any) -> Any:
+    """What is called where the source says `function`."""
+    if tracing.current() is None:
+        return function
+    try:
+        replaced = builtin.REPLACED.get(function)
+    except TypeError:  # cannot be hashed
+        replaced = None
+    if replaced is not None:
+        return replaced
+    builtin.check_repeatable(function)
+    made = converted(function)
+    return recursion.watched(made) if is_converted(made) else made
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """`owner.name`, where the getter of a property is rewritten."""
+    if not is_tensor(owner) and tracing.current() is not None:
+        found = getattr(type(owner), name, None)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            return callee(found.fget)(owner)
+    return getattr(owner, name)
+
+
+def text(*parts: Any) -> Any:
+    """An f-string: text, and (value, conversion, format) for what is shown."""
+    if any(isinstance(p, tuple) and is_symbolic(p[0]) for p in parts):
+        return builtin.Text(parts)
+    return "".join([p if isinstance(p, str) else builtin.formatted(*p) for p in parts])
+
+
+def nothing() -> Any:
+    """What a function has returned before it returns."""
+    return UNBOUND
+
+
+def result(value: Any) -> Any:
+    """What a function returns: nothing if no `return` was reached."""
+    return None if isinstance(value, Unbound) else value

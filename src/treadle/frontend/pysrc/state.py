@@ -1,0 +1,370 @@
+"""The variables that a branch or a loop works on: read before, set back for each branch, merged afterwards.
+
+`State` is made in the function itself: the names it may bind, those it only reads, and functions that get and set them.
+`Snapshot` holds their values and the contents of the lists, dicts, sets and plain objects among them. Its *slots* are a
+flat list: first the values of the names that may be bound, then the elements of the containers.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from treadle.base.errors import UserError
+from treadle.base.where import is_hidden
+from treadle.frontend import tree
+from treadle.frontend.trace import is_tensor
+
+
+class Unbound:
+    """What a name holds that has no value; looking at it is an error.
+
+    value: what it holds where the side that gives it none has left by a jump; it is there behind the jump's guard.
+    """
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name: str = "", value: Any = None) -> None:
+        self.name, self.value = name, value
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise _unbound(self.name)
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise _unbound(self.name)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
+    __call__ = __getitem__ = __iter__ = __len__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refused
+    __matmul__ = __rmatmul__ = __neg__ = __pow__ = __rpow__ = __index__ = __float__ = __int__ = _refused
+
+    def __repr__(self) -> str:
+        return f"<{self.name or 'nothing'} without a value>"
+
+
+def _unbound(name: str) -> UserError:
+    why = f"{name or 'the result'} may have no value here: one branch, or the loop's body, alone gives it one"
+    return UserError("E0240", why, fix=f"give {name or 'it'} a value of the same type before the branch or loop")
+
+
+UNBOUND = Unbound()
+
+
+def is_bound(value: Any) -> bool:
+    """Whether a name has a value."""
+    return not isinstance(value, Unbound)
+
+
+class AgainError(BaseException):
+    """Something came up that was not expected (new attributes of an object, a new object for a name): the branch or
+    trip is traced again, now that it is."""
+
+
+def retried(attempt: Callable[[], Any]) -> Any:
+    """What `attempt` gives, once nothing comes up that is not expected."""
+    while True:
+        try:
+            return attempt()
+        except AgainError:
+            continue
+
+
+class Boxed:
+    """A plain object as a container of its attributes; `tree` makes a new object of the same class of it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _join(keys: Any, children: Sequence[Any]) -> Any:
+    kind, names = keys
+    made = object.__new__(kind)
+    made.__dict__.update(zip(names, children, strict=True))
+    return made
+
+
+tree.register(
+    Boxed, lambda b: ((type(b.value), tuple(vars(b.value))), [boxed(v) for v in vars(b.value).values()]), _join
+)
+
+
+def boxed(value: Any) -> Any:
+    """The value with each plain object in it as a container."""
+    if is_object(value):
+        return Boxed(value)
+    leaves, shape = tree.flatten(value)
+    if not any(map(is_object, leaves)):
+        return value
+    return shape.unflatten([Boxed(x) if is_object(x) else x for x in leaves])
+
+
+class State:
+    """written: names that may be bound; read: names that are read only; getters: one for each of both; setter: sets
+    the written ones from a list."""
+
+    __slots__ = ("getters", "read", "setter", "written")
+
+    def __init__(
+        self,
+        written: tuple[str, ...],
+        read: tuple[str, ...],
+        getters: tuple[Callable[[], Any], ...],
+        setter: Callable[[Sequence[Any]], None],
+    ) -> None:
+        self.written, self.read, self.getters, self.setter = written, read, getters, setter
+
+    def values(self) -> list[Any]:
+        """The values of the written names."""
+        return [_get(n, g) for n, g in zip(self.written, self.getters)]
+
+    def read_values(self) -> list[Any]:
+        """The values of the names that are read only."""
+        return [_get(n, g) for n, g in zip(self.read, self.getters[len(self.written) :], strict=True)]
+
+
+def _get(name: str, getter: Callable[[], Any]) -> Any:
+    try:
+        return getter()
+    except (NameError, AttributeError, UserError):
+        return Unbound(name)
+
+
+class Snapshot:
+    """The state of this moment."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.values = state.values()
+        self.boxed: set[int] = set()  # the names to which new objects are given
+        self.containers: list[Any] = []
+        read = state.read_values()
+        _collect([*self.values, *read], self.containers, set())
+        self.assigned = _assigned(state, [*self.values, *read])
+        self.contents = [self._content(c) for c in self.containers]
+
+    def _content(self, container: Any) -> tuple[Any, list[Any]]:
+        """(keys, elements) of a container. A set is one element, as it has no places."""
+        if isinstance(container, dict):
+            return [*[f"[{k!r}]" for k in container], ".keys()"], [*container.values(), tuple(container)]
+        if isinstance(container, set):
+            return [""], [frozenset(container)]
+        if isinstance(container, list | deque):
+            return [f"[{i}]" for i in range(len(container))], list(container)
+        if isinstance(container, Variable):
+            return [""], [container.get()]
+        names = dict.fromkeys([*vars(container), *self.assigned.get(id(container), ())])
+        return [f".{n}" for n in names], [vars(container).get(n, Unbound(n)) for n in names]
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each slot."""
+        inside = [f"{self._name_of(c)}{k}" for c, (keys, _) in zip(self.containers, self.contents) for k in keys]
+        return [*self.state.written, *inside]
+
+    def _name_of(self, container: Any) -> str:
+        if isinstance(container, Variable):
+            return container.name
+        for name, value in zip([*self.state.written, *self.state.read], [*self.values, *self.state.read_values()]):
+            if value is container:
+                return name
+        return type(container).__name__
+
+    def slots(self) -> list[Any]:
+        """The slots as they are now. Raises E0241 when a container has other keys or another length than before."""
+        out = self._boxed(self.state.values())
+        for container, (keys, _) in zip(self.containers, self.contents, strict=True):
+            now, elements = self._content(container)
+            if now != keys:
+                self._learn(container, keys, now)
+                raise _changed(self._name_of(container), container, len(keys), len(now))
+            out += elements
+        return out
+
+    def _learn(self, container: Any, keys: Any, now: Any) -> None:
+        """Expect the attributes that an object has got, and ask for another try."""
+        if is_object(container) and set(keys) < set(now):
+            self.assigned.setdefault(id(container), []).extend(k[1:] for k in now if k not in keys)
+            place = next(i for i, c in enumerate(self.containers) if c is container)
+            names, known = [k for k in now if k not in keys], self.contents[place]
+            self.contents[place] = [*known[0], *names], [*known[1], *[Unbound(n[1:]) for n in names]]
+            raise AgainError
+
+    def initial(self) -> list[Any]:
+        """The slots as they were."""
+        return [*self._boxed(self.values), *[e for _, elements in self.contents for e in elements]]
+
+    def _boxed(self, values: list[Any]) -> list[Any]:
+        return [boxed(v) if i in self.boxed else v for i, v in enumerate(values)]
+
+    def expect_objects(self, places: Sequence[int]) -> None:
+        """Take objects of these names apart, and ask for another try."""
+        new = {i for i in places if i < len(self.state.written)} - self.boxed
+        if new:
+            self.boxed |= new
+            raise AgainError
+
+    def restore(self) -> None:
+        """Everything as it was."""
+        self.write([*self.values, *[e for _, elements in self.contents for e in elements]])
+
+    def write(self, slots: Sequence[Any]) -> None:
+        """Set names and containers from slots."""
+        n = len(self.state.written)
+        self.state.setter(list(slots[:n]))
+        for container, (keys, elements) in zip(self.containers, self.contents, strict=True):
+            _fill(container, keys, slots[n : n + len(elements)])
+            n += len(elements)
+
+    def differs(self, slots: Sequence[Any]) -> bool:
+        """Whether something is not what the slots say."""
+        return any(a is not b for a, b in zip(self.slots(), slots, strict=True))
+
+
+def _collect(values: Sequence[Any], found: list[Any], seen: set[int]) -> None:
+    """Containers and plain objects among the values, outermost first."""
+    for value in values:
+        key = value.key if isinstance(value, Variable) else id(value)
+        if key in seen:
+            continue
+        seen.add(key)
+        if isinstance(value, tuple):
+            _collect(value, found, seen)
+        elif isinstance(value, Variable):
+            found.append(value)
+            _collect([value.get()], found, seen)
+        elif isinstance(value, _CALLED):
+            _collect(reached(value), found, seen)
+        elif _is_container(value):
+            found.append(value)
+            _collect(list(value.values() if isinstance(value, dict) else value), found, seen)
+        elif is_object(value) and len(found) < _MOST_OBJECTS:
+            found.append(value)
+            _collect(list(vars(value).values()), found, seen)
+
+
+# ------------------------------------------------------------------------------------------ what called functions reach
+class Variable:
+    """A variable of an outer function or a global one that a function changes. key: what tells it from others."""
+
+    __slots__ = ("key", "name", "place")
+
+    def __init__(self, name: str, place: types.CellType | dict[str, Any]) -> None:
+        self.name, self.place = name, place
+        self.key = (id(place), name)
+
+    def get(self) -> Any:
+        try:
+            return self.place[self.name] if isinstance(self.place, dict) else self.place.cell_contents
+        except (KeyError, ValueError):
+            return Unbound(self.name)
+
+    def set(self, value: Any) -> None:
+        if isinstance(self.place, dict):
+            self.place[self.name] = value
+        else:
+            self.place.cell_contents = value
+
+
+def reached(function: Any) -> list[Any]:
+    """What a function or method of the user works on: the variables that it changes, the values of those it reads."""
+    if isinstance(function, types.MethodType):
+        return [function.__self__, function.__func__]
+    if isinstance(function, functools.partial):
+        return [function.func, *function.args, *function.keywords.values()]
+    if is_hidden(function.__code__.co_filename) or _is_library(function.__globals__.get("__name__", "")):
+        return []
+    stored, outside = _changes(function.__code__)
+    found: list[Any] = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if not name.startswith(("_td_", "__class__")):
+            variable = Variable(name, cell)
+            found.append(variable if name in stored else variable.get())
+    for name in outside:
+        if name in stored or name in function.__globals__:
+            variable = Variable(name, function.__globals__)
+            found.append(variable if name in stored else variable.get())
+    return found
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _changes(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
+    """(outer and global names that a function or one inside it sets, all global names that it uses)."""
+    stored, outside = set(), set()
+    for i in dis.get_instructions(code):
+        if i.opname in ("STORE_DEREF", "DELETE_DEREF") and i.argval in code.co_freevars:
+            stored.add(i.argval)
+        elif i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_GLOBAL"):
+            outside.add(i.argval)
+            if i.opname != "LOAD_GLOBAL":
+                stored.add(i.argval)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            inner, more = _changes(part)
+            stored |= {n for n in inner if n in more or n in code.co_freevars}
+            outside |= set(more)
+    return frozenset(stored), tuple(sorted(outside))
+
+
+# Objects whose attributes are looked after; more belong to a large structure that a branch hardly changes.
+_MOST_OBJECTS = 256
+_CALLED = (types.FunctionType, types.MethodType, functools.partial)
+_NOT_DATA = (Unbound, type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+
+
+def _is_container(value: Any) -> bool:
+    return type(value) in (list, dict, set, deque)
+
+
+def is_object(value: Any) -> bool:
+    """Whether it is an instance of a class of the user, with attributes. (Cells look after their own.)"""
+    if isinstance(value, _NOT_DATA) or is_tensor(value) or not isinstance(getattr(value, "__dict__", None), dict):
+        return False
+    kind = type(value)
+    return not _is_library(kind.__module__) and not hasattr(kind, "settings")
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _is_library(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root in ("treadle", "numpy", "jax", "jaxlib", "ml_dtypes") or root in sys.stdlib_module_names - {"__main__"}
+
+
+def _assigned(state: State, values: Sequence[Any]) -> dict[int, list[str]]:
+    """The attributes that the block assigns, for each object that a name holds."""
+    named = dict(zip([*state.written, *state.read], values, strict=True))
+    found: dict[int, list[str]] = {}
+    for name in state.written:
+        owner, _, attribute = name.rpartition(".")
+        if owner in named:
+            found.setdefault(id(named[owner]), []).append(attribute)
+    return found
+
+
+def _fill(container: Any, keys: Any, elements: Sequence[Any]) -> None:
+    if isinstance(container, dict):
+        *values, names = elements
+        container.clear()
+        container.update(zip(names, values, strict=True))
+    elif isinstance(container, set):
+        container.clear()
+        container.update(elements[0])
+    elif isinstance(container, list | deque):
+        container.clear()
+        container.extend(elements)
+    elif isinstance(container, Variable):
+        container.set(elements[0])
+    else:
+        vars(container).clear()
+        bound = [(k[1:], e) for k, e in zip(keys, elements, strict=True) if is_bound(e)]
+        vars(container).update(bound)
+
+
+def _changed(name: str, container: Any, before: int, now: int) -> UserError:
+    why = f"{name}, a {type(container).__name__} of {before} elements, has {now} after a branch or loop on a tensor"
+    fix = "give it its length before, and assign elements; or keep the values in a tensor: x = x.at[i].set(v)"
+    return UserError("E0241", why, fix=fix)
+
