@@ -28,12 +28,12 @@ lint: venv ## ruff on everything, mypy --strict on the package
 	.venv/bin/mypy
 
 test: lint ## linters, types and all tests but the slow ones
-	$(PY) -m pytest -q -m 'not slow and not device'
+	$(PY) -m pytest -q -m 'not slow and not device' -n auto --maxprocesses 4 --dist worksteal
 
 test-all: lint ## linters, types and every test that this machine can run
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
-differential: venv ## 2,300 random calls beside PyTorch and JAX, into docs/differential.md (make bench-peers first)
+differential: venv ## 3,300 random calls beside PyTorch and JAX, into docs/differential.md (make bench-peers first)
 	PYTHONPATH=. $(PY) -m tests.differential.run
 
 faults: venv ## plant mistakes in rules and transforms: the tests must notice each

@@ -1,5 +1,5 @@
-"""Eager calls beside PyTorch and NumPy: 34 ops on float32 arrays of 1 to 1,000,000 elements, and the gradient of a small
-network; writes bench/results/eager_ops.json.
+"""Eager calls beside PyTorch and NumPy: 34 ops on float32 arrays of 1 to 1,000,000 elements, and the gradient of a
+small network; writes bench/results/eager_ops.json.
 
     python bench/eager_ops.py [--rounds 7] [--sizes 1,100,10000,1000000]
 
@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import harness as H
@@ -200,7 +199,9 @@ def measure(workers: list[Worker], case: str, n: int, rounds: int) -> dict[str, 
             times[w.name].append(w.ask("block", counts[w.name]))
     row["microseconds"] = {name: statistics.median(t) * 1e6 for name, t in times.items()}
     row["ratio"] = {
-        name: statistics.median(a / b for a, b in zip(times["treadle"], t)) for name, t in times.items() if name != "treadle"
+        name: statistics.median(a / b for a, b in zip(times["treadle"], t))
+        for name, t in times.items()
+        if name != "treadle"
     }
     return row
 

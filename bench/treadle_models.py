@@ -187,8 +187,13 @@ def put(model: str, cfg: W.Config, arrays: tuple[np.ndarray, ...]) -> tuple[td.T
 
 
 def wait(values: Any) -> Any:
-    """The same values, once the loss is computed: it comes from the same program as the new state."""
-    np.asarray(values[1] if isinstance(values, tuple) and len(values) == 2 else values)
+    """The same values, once the loss is computed and the state is changed: a chain of programs gives the loss first."""
+    state, loss = values if isinstance(values, tuple) and len(values) == 2 else (None, values)
+    np.asarray(loss)
+    if state is not None:
+        net, optimiser = state
+        slots = [t for tensors in optimiser.state.values() for t in tensors]
+        pjrt.block_until_ready([t._value for t in [*net.parameters(), *net.buffers(), *slots]])
     return values
 
 

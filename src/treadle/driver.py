@@ -33,8 +33,10 @@ from treadle.ir.walk import all_nodes
 from treadle.lower.builder import Called
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.ops._types import is_scalar
-from treadle.runtime import dlpack, host, nans, pjrt
+from treadle.runtime import device, dlpack, host, nans, pjrt
+from treadle.runtime.chain import Chain, Run
 from treadle.runtime.executable import Executable
+from treadle.transforms.parts import Parts, split
 from treadle.transforms.pipeline import DEFAULT, Pipeline
 
 _lock = threading.RLock()
@@ -56,7 +58,26 @@ def stablehlo(
 def compile_module(
     module: Module, name: str = "main", donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
 ) -> Executable:
-    """Lower and compile; donate maps parameters whose memory may be taken to the output that takes it (None: any)."""
+    """Lower and compile; donate maps parameters whose memory may be taken to the output that takes it (None: any).
+
+    A module of equal layers becomes a chain of programs, each compiled once (TREADLE_PARTS).
+    """
+    on_cpu = pjrt.default_device().platform == "cpu"
+    parts = split(module, donate, device.host().cores) if flags.parts and on_cpu else None
+    made = _compiled(module, name, donate, names) if parts is None else _chain(parts, module, name, donate, names)
+    if flags.debug >= 1:
+        kind = "loaded" if made.from_cache else "compiled"
+        how = "" if parts is None else f" as {parts}"
+        print(f"treadle: {kind} {name}{how} in {text.seconds(made.compile_seconds)}, {made.memory()}", file=sys.stderr)
+    if flags.debug >= 6:
+        print(made.hlo_text(), file=sys.stderr)
+    return made
+
+
+def _compiled(
+    module: Module, name: str, donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
+) -> Executable:
+    """The module as one program."""
     main = module.main
     with pjrt.mlir_context() as context:
         hosts: list[Called] = []
@@ -65,7 +86,7 @@ def compile_module(
         )
         if flags.debug >= 4:
             print(to_text(lowered), file=sys.stderr)
-        made = Executable(
+        return Executable(
             lowered,
             main.in_types,
             main.out_types,
@@ -74,12 +95,17 @@ def compile_module(
             argument_names=tuple(names),
             hosts=hosts,
         )
-    if flags.debug >= 1:
-        kind = "loaded" if made.from_cache else "compiled"
-        print(f"treadle: {kind} {name} in {text.seconds(made.compile_seconds)}, {made.memory()}", file=sys.stderr)
-    if flags.debug >= 6:
-        print(made.hlo_text(), file=sys.stderr)
-    return made
+
+
+def _chain(
+    parts: Parts, module: Module, name: str, donate: Mapping[int, int | None] | None, names: Sequence[str]
+) -> Chain:
+    """The module as several programs."""
+    programs = [_compiled(p.module, f"{name}.part{i}", p.donate) for i, p in enumerate(parts.programs)]
+    runs = [Run(programs[r.part], r.inputs, r.outputs, r.frees) for r in parts.runs]
+    main = module.main
+    signature = main.in_types, main.out_types, tuple(donate or ()), name, tuple(names)
+    return Chain(runs, parts.slots, parts.outputs, *signature)
 
 
 def _platform() -> dict[str, Any]:
@@ -153,6 +179,17 @@ def _with_residuals(plan: Plan) -> Plan:
 
 
 _plans: dict[Any, Plan] = {}
+_plans_lock = threading.Lock()
+_MAX_PLANS = 4096
+
+
+def _keep(key: Any, plan: Plan) -> None:
+    """Keep a plan; of too many, the half that was made first goes."""
+    with _plans_lock:
+        if len(_plans) >= _MAX_PLANS:
+            for old in list(_plans)[: _MAX_PLANS // 2]:
+                del _plans[old]
+        _plans[key] = plan
 
 
 def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -162,10 +199,12 @@ def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     values, key = _operands(op, args, attrs)
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans[key] = _op_plan(op, values, attrs)
+        plan = _op_plan(op, values, attrs)
         plan.literals = any(map(is_scalar, values))
+        _keep(key, plan)
     if plan.literals:
-        args, values = zip(*[(a, v) for a, v in zip(args, values, strict=True) if not is_scalar(v)], strict=True)
+        kept = [(a, v) for a, v in zip(args, values, strict=True) if not is_scalar(v)]
+        args, values = [a for a, _ in kept], [v for _, v in kept]
     outputs = _run_plan(plan, args, values)
     if flags.debug_nans:
         nans.check(op, values, outputs)
@@ -186,7 +225,8 @@ def _run_plan(plan: Plan, args: Sequence[Any], values: Sequence[Any]) -> list[An
 
 def forget_eager_programs() -> None:
     """Plan and compile the ops of eager mode again, as a flag that they depend on has changed."""
-    _plans.clear()
+    with _plans_lock:
+        _plans.clear()
     host.find_limit()
 
 
@@ -266,9 +306,7 @@ def _device(arg: Any, value: Any) -> Any:
         return _number_on_device(repr(arg), dtypes.of(value.dtype))
     moved = pjrt.put(value)
     if isinstance(arg, Tensor):
-        arg._value = moved
-        if (tape := taping.current()) is not None:
-            tape.same(moved, value)
+        taping.replace(arg, value, moved)
     return moved
 
 
@@ -319,7 +357,8 @@ def _run_region_node(node: Any, fns: Mapping[str, Fn], args: Sequence[Tensor]) -
         types: Types = tuple([v.type for v in node.inputs])
         with build.Builder("main", dict(fns)) as b:
             fn = b.finish(build.emit(node, tuple([b.param(t) for t in types])))
-        plan = _plans[key] = Plan(fn, node.op.name, False, fns)
+        plan = Plan(fn, node.op.name, False, fns)
+        _keep(key, plan)
     arrays = [a._value for a in args]
     outputs = _run_plan(plan, args, arrays)
     if flags.debug_nans and nans.found(outputs):
@@ -341,6 +380,7 @@ def install() -> None:
     """Give tensors their executor; refuse misspelt switches (E0703); print errors of users without our frames."""
     tensors.hooks.run_op = run_op
     quick.peek.append(lambda value: pjrt.to_numpy(value, copy=False))
+    taping.device_twin.append(pjrt.twin)
     tensors.hooks.to_numpy = lambda value: value if isinstance(value, np.ndarray) else pjrt.to_numpy(value)
     interop.runtime.dlpack = dlpack
     show_only_users_frames()

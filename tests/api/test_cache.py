@@ -4,11 +4,13 @@ import gc
 import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import treadle as td
+from treadle import driver
 from treadle.base import events
 from treadle.base.flags import override
 
@@ -98,3 +100,15 @@ def test_threads_may_drop_each_others_programs():
             t.join()
     assert not errors
     assert f.cache_info().kept <= 2
+
+
+def test_the_plans_of_eager_mode_have_a_limit(monkeypatch):
+    monkeypatch.setattr(driver, "_MAX_PLANS", 8)
+    monkeypatch.setattr(driver, "_plans", {})
+
+    def total(n):
+        assert td.cumsum(td.ones((n, 2)), 0)[-1].tolist() == [n, n]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(total, [*range(1, 40), *range(1, 40)]))
+    assert 4 <= len(driver._plans) <= 8

@@ -100,7 +100,8 @@ def test_stop_gradient_and_constants():
 
 
 def test_ops_with_residuals_and_state():
-    net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    layers = nn.BatchNorm1d(8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5)
+    net = nn.Sequential(nn.Linear(6, 8), *layers, nn.Linear(8, 3))
     x = td.Tensor(np.random.default_rng(0).normal(size=(16, 6)).astype("f4"))
     y = td.Tensor(np.arange(16) % 3)
     step = td.value_and_grad(lambda: nn.functional.cross_entropy(net(x), y), net.parameters())
@@ -144,7 +145,7 @@ def test_higher_orders_equal_compiled_ones_also_with_rules_that_are_not_the_deri
 
     x = td.Tensor(np.float64(2))
     assert td.grad(first)(x).item() == td.jit(td.grad(first))(x).item()
-    quartic = lambda v: (v * v * v * v).sum()  # noqa: E731
+    quartic = lambda v: (v * v * v * v).sum()
     third = td.grad(lambda v: td.grad(lambda u: td.grad(quartic)(u).sum())(v).sum())
     np.testing.assert_allclose(third(t(1, 2)).numpy(), [24, 48])
 

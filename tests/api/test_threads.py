@@ -135,3 +135,27 @@ def test_many_threads_trace_on_shared_parameters():
         reader.result()
     assert not errors
     np.testing.assert_allclose(net.weight.numpy(), start + 18, rtol=1e-5)
+
+
+def test_parts_of_state_are_read_while_another_thread_trains():
+    """A program takes the memory of what it changes; whoever indexes it just then waits instead of failing."""
+    w = Tensor(np.zeros(300_000, np.float32))
+    stop = threading.Event()
+
+    @td.jit
+    def step():
+        w.assign(w + 1)
+
+    def train():
+        while not stop.is_set():
+            step()
+
+    step()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(train)
+        try:
+            seen = [w[i].item() for i in range(2000)]
+        finally:
+            stop.set()
+        future.result()
+    assert seen == sorted(seen) and seen[0] < seen[-1]

@@ -140,7 +140,7 @@ class ResidualBlock(nn.Cell):
         self.conv1 = nn.Conv2d(inside, outside, 3, stride=stride, pad_mode="same")
         self.norm1 = nn.BatchNorm2d(outside)
         self.conv2 = nn.Conv2d(outside, outside, 3, pad_mode="pad", padding=1)
-        self.norm2 = nn.BatchNorm2d(outside, gamma_init="zeros")
+        self.norm2 = nn.BatchNorm2d(outside)
         self.relu = nn.ReLU()
         self.down_sample = None
         if stride != 1 or inside != outside:
@@ -163,24 +163,24 @@ def resnet():
     class Net(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.layer = nn.SequentialCell([ResidualBlock(1, 8), ResidualBlock(8, 16, stride=2)])
+            self.layer = nn.SequentialCell([ResidualBlock(1, 8, stride=2), ResidualBlock(8, 8)])
             self.mean = ops.ReduceMean(keep_dims=True)
             self.flatten = nn.Flatten()
-            self.fc = nn.Dense(16, 10)
+            self.fc = nn.Dense(8, 10)
 
         def construct(self, x):
             return self.fc(self.flatten(self.mean(self.layer(x), (2, 3))))
 
     net = Net()
     loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
-    rate = nn.cosine_decay_lr(0.001, 0.1, 20, 10, 2)
+    rate = nn.cosine_decay_lr(0.001, 0.3, 20, 10, 3)
     optimizer = nn.Momentum(net.trainable_params(), rate, 0.9, weight_decay=1e-4)
     step = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer).set_train()
     losses = []
     for _ in range(2):
-        for image, label in digit_data():
+        for image, label in digit_data(32, 320):
             losses.append(float(step(image, label).asnumpy()))
-    moving = net.parameters_dict()["layer.1.down_sample.1.moving_mean"]
+    moving = net.parameters_dict()["layer.0.down_sample.1.moving_mean"]
     return losses, [float(np.abs(moving.asnumpy()).sum())]
 
 
@@ -191,13 +191,13 @@ def lstm_classifier():
         def __init__(self):
             super().__init__()
             self.embedding = nn.Embedding(10, 8, embedding_table=Normal(1.0))
-            self.lstm = nn.LSTM(8, 16, num_layers=1, batch_first=True, bidirectional=True)
-            self.fc = nn.Dense(32, 1)
+            self.lstm = nn.LSTM(8, 16, num_layers=1, batch_first=True)
+            self.fc = nn.Dense(16, 1)
             self.sigmoid = ops.Sigmoid()
 
         def construct(self, inputs):
             _, (hidden, _) = self.lstm(self.embedding(inputs))
-            hidden = ops.concat((hidden[-2, :, :], hidden[-1, :, :]), axis=1)
+            hidden = ops.concat((hidden[-1, :, :],), axis=1)
             return self.sigmoid(self.fc(hidden)).squeeze(1)
 
     net = Classifier()
@@ -207,7 +207,7 @@ def lstm_classifier():
     loss_fn = nn.BCELoss(reduction="mean")
     grad_fn = ms.value_and_grad(lambda data, label: loss_fn(net(data), label), None, optimizer.parameters)
     losses = []
-    for _ in range(30):
+    for _ in range(20):
         loss, grads = grad_fn(Tensor(tokens), Tensor(labels))
         optimizer(grads)
         losses.append(float(loss))

@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from . import library, plain
+from . import library, places, plain, spatial
 from .calls import generate, read, write
 from .compare import faults_of, widened
 from .explained import WHY, why
@@ -34,6 +34,9 @@ GROUPS = {
     "products": plain.products, "activations, distances": library.activations,
     "convolution, pooling, padding": library.windows, "norms, attention, embedding": library.norms,
     "losses": library.losses, "linear algebra": library.linalg, "Fourier transforms": library.fourier,
+    "scatters": places.scatters, "segments, sets, searches": places.sets, "more linear algebra": places.linalg,
+    "resizing, transposed convolution": spatial.resizing, "patches, sampling, unpooling": spatial.patches,
+    "bags, rarer losses": spatial.losses,
 }  # fmt: skip
 
 

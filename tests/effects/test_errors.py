@@ -10,7 +10,7 @@ import pytest
 
 import treadle as td
 from treadle import UserError, nn, optim
-from treadle.api.effects import check
+from treadle.api.effects import check, fail
 from treadle.base.acting import owner
 from treadle.frontend import trace as tracing
 from treadle.ir.host import Host
@@ -126,6 +126,20 @@ def test_the_line_of_the_user():
     frames = [f for f in traceback.extract_tb(caught.value.__traceback__) if f.filename == __file__]
     assert [f.name for f in frames] == ["test_the_line_of_the_user", "compiled function"]
     assert frames[-1].line.endswith("# here")
+
+
+def test_the_line_that_raised():
+    @td.jit
+    def function(x):
+        def branch():
+            raise OwnError("over")  # in the branch
+
+        fail(x > 3, branch)
+        return x
+
+    with pytest.raises(OwnError) as caught:
+        function(td.tensor(4.0))
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].line.endswith("# in the branch")
 
 
 PROGRAM = """

@@ -331,7 +331,7 @@ def raise_in_called(x):
     return check_positive(x) + 1
 
 
-@case(*PAIRS)
+@case(*PAIRS, grad=False)
 def raise_in_both(x):
     if x > 0:
         raise ValueError("positive")
@@ -669,3 +669,30 @@ def refused_catching_what_a_tensor_raises(x):
     except ValueError:
         y = x * 2
     return y
+
+
+@case((2.0,), refused="E0246")
+def refused_both_raise_in_loop(x):
+    while x < 10:
+        if x > 0:
+            raise ValueError("positive")
+        else:
+            raise KeyError("other")
+    return x
+
+
+@case((2.0,), refused="E0240")
+def refused_not_caught_by_the_user(x):
+    try:
+        if x > 0:
+            y = x
+        return y
+    except Exception:
+        return x * 2
+
+
+@case((2.0,), refused="E0246")
+def refused_assert_in_suppress(x):
+    with contextlib.suppress(AssertionError):
+        assert x > 0
+    return x

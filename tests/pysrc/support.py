@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 
 import treadle as td
+from treadle.api import _apply
 from treadle.base.errors import UserError
+from treadle.frontend.effects import guarded
+from treadle.frontend.pysrc import converted
+from treadle.ir import interp
+from treadle.ir.node import Module
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +143,10 @@ def runs(case: Case, wrap: Callable[[Any], Any]) -> list[Any]:
     return [(*outcome(function, args), plain(state())) for args in (*case.inputs, case.inputs[0])]
 
 
-def mismatches(case: Case) -> list[str]:
+def mismatches(case: Case, compiler: Callable[[Any], Any] = td.jit) -> list[str]:
     """The differences between eager and compiled."""
     eager = runs(case, lambda f: f)
-    compiled = runs(case, td.jit)
+    compiled = runs(case, compiler)
     found = [f"eager: {found}" for end, found, *_ in eager if end == "UserError"]
     for args, a, b in zip((*case.inputs, case.inputs[0]), eager, compiled):
         for what, x, y in zip(("end", "result", "print", "state"), a, b):
@@ -175,14 +180,14 @@ def leaves_of(x: Any) -> list[Any]:
     return [x] if parts is None else [leaf for part in parts for leaf in leaves_of(part)]
 
 
-def gradient_mismatches(case: Case) -> list[str]:
+def gradient_mismatches(case: Case, compiler: Callable[[Any], Any] = td.jit) -> list[str]:
     """The differences between eager and compiled gradients of the float64 tensors."""
     places = tuple(i for i, x in enumerate(case.inputs[0]) if isinstance(x, float | list))
     if not places:
         return []
     found, made = [], [case.make()[0], case.make()[0]]
     eager = td.grad(loss_of(made[0]), argnums=places)
-    compiled = td.jit(td.grad(loss_of(made[1]), argnums=places))
+    compiled = compiler(td.grad(loss_of(made[1]), argnums=places))
     for args in case.inputs:
         ends = [outcome(f, args) for f in (eager, compiled)]
         found += [f"{args} {d}" for d in differences(*[list(e[:2]) for e in ends], "gradient")]
@@ -195,3 +200,20 @@ def refusal(case: Case) -> str:
     compiled = td.jit(function)
     ends = [outcome(compiled, args)[:2] for args in case.inputs]
     return next((found[:5] for end, found in ends if end == "UserError"), "")
+
+
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function traced as by `jit`, its IR run by the interpreter: for many programs, as nothing is compiled."""
+    known: dict[Any, tuple[Any, Module]] = {}
+
+    def call(*args: Any) -> Any:
+        leaves = [x for x in args if isinstance(x, td.Tensor)]
+        key = tuple([type(x) if isinstance(x, td.Tensor) else x for x in args])
+        if key not in known:
+            traced = _apply.trace(guarded(converted(function)), args, {}, plain=True)
+            known[key] = traced, Module.of(traced.fn, traced.fns)
+        traced, module = known[key]
+        outputs = interp.run(module, *[x.numpy() for x in (*leaves, *traced.captured)])
+        return traced.result([td.tensor(x) for x in outputs[: traced.num_outputs]])
+
+    return call

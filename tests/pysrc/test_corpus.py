@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 from tests.pysrc import support
 
-FILES = ("branches", "loops", "functions")
+FILES = ("branches", "loops", "functions", "classes", "effects")
 CASES = {f"{file}-{name}": case for file in FILES for name, case in
          import_module(f"tests.pysrc.corpus_{file}").CORPUS.cases.items()}  # fmt: skip
 SAME = {name: case for name, case in CASES.items() if not case.refused}

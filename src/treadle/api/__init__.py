@@ -9,16 +9,20 @@ from treadle.api.checks import debug_nans, deterministic
 from treadle.api.control import cond, scan, while_loop
 from treadle.api.effects import callback, debug_check, debug_print, pure_callback
 from treadle.api.forward import hessian, jacfwd, jacrev, jvp
+from treadle.api.gradient_check import GradientReport, check_gradients
 from treadle.api.gradients import checkpoint, custom_gradient, grad, grad_all, stop_gradient, value_and_grad, vjp
 from treadle.api.programs import Jitted, jit, trace_module
 from treadle.api.shapes import check_shapes
 from treadle.api.stages import stages
+from treadle.api.tensor_hooks import hook_gradient
 
 staging.install()
 
 __all__ = [
+    "GradientReport",
     "Jitted",
     "callback",
+    "check_gradients",
     "check_shapes",
     "checkpoint",
     "cond",
@@ -31,6 +35,7 @@ __all__ = [
     "grad",
     "grad_all",
     "hessian",
+    "hook_gradient",
     "jacfwd",
     "jacrev",
     "jit",

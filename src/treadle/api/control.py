@@ -6,10 +6,11 @@ carried along.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from treadle import ops
+from treadle import driver, ops
 from treadle.api import _apply
 from treadle.base import arguments
 from treadle.base.errors import UserError
@@ -20,6 +21,7 @@ from treadle.frontend.trace import Traced, is_dynamic
 from treadle.ir import build
 from treadle.ir.node import Fn, Value
 from treadle.ir.types import Types
+from treadle.ops._checkpointed import blocked_scan, blocked_while, power_above
 
 
 def cond(pred: Any, then: Callable[..., Any], orelse: Callable[..., Any], *operands: Any) -> Any:
@@ -159,18 +161,23 @@ def _check_carry(init: Any, traced: Traced, carry: Any, what: str) -> None:
         raise UserError("E0221", f"the carry of {what} is {found}", fix=fix)
 
 
-def while_loop(test: Callable[..., Any], body: Callable[..., Any], init: Any, *, capacity: int = 0) -> Any:
+def while_loop(
+    test: Callable[..., Any], body: Callable[..., Any], init: Any, *, capacity: int = 0, checkpoint: bool | int = False
+) -> Any:
     """Repeat carry = body(carry) while test(carry) is true; returns the last carry.
 
     init: any container of tensors. capacity: trips whose residuals a gradient keeps at once (a power of two; 0: by
-    size); more trips stay exact and cost time. Raises E0221 when the carry changes type, E0222 when test gives no
-    single bool.
+    size); more trips stay exact and cost time. checkpoint: keep only the carry of every that many trips, and compute
+    the rest again on the way back; True: of every sqrt(capacity) trips (0: 1,024), so that the memory for n trips is
+    about sqrt(n) carries and residuals. Raises E0221 when the carry changes type, E0222 when test gives no single bool,
+    E0173 for a capacity that is no power of two or a wrong checkpoint.
     """
     arguments.function(test, "the test of while_loop")
     arguments.function(body, "the body of while_loop")
     capacity = arguments.count(capacity, "the capacity of while_loop", 0, "E0173")
     if capacity & (capacity - 1):
         raise UserError("E0173", f"the capacity of while_loop is {capacity}", fix=f"give {1 << capacity.bit_length()}")
+    every = _every(checkpoint, capacity or 1024, "while_loop", "E0173")
     init = _carry(init)
     tested, stepped = _apply.trace(test, (init,)), _apply.trace(_with_tensors(body), (init,))
     _check_carry(init, stepped, stepped.result(list(range(stepped.num_outputs))), "while_loop")
@@ -190,7 +197,25 @@ def while_loop(test: Callable[..., Any], body: Callable[..., Any], init: Any, *,
     inputs = [*loop.captured, *loop.init, *loop.changed]
     types, fns = [x.type for x in inputs], _apply.outer_fns()
     cond_fn, body_fn = build.trace(again, types, "again", fns), build.trace(step, types, "step", fns)
-    return loop.finish(_apply.region_op(ops.while_, inputs, cond=cond_fn, body=body_fn, n_consts=n, capacity=capacity))
+    parts = {"cond": cond_fn, "body": body_fn, "n_consts": n}
+    if every:
+        blocks = power_above(-(-(capacity or 1024) // every))
+        return loop.finish(_built(blocked_while, inputs, every=every, blocks=blocks, **parts))
+    return loop.finish(_apply.region_op(ops.while_, inputs, capacity=capacity, **parts))
+
+
+def _every(checkpoint: bool | int, trips: int, what: str, code: str) -> int:
+    """After how many trips a carry is kept; 0: none is, for the residuals of all trips are."""
+    if checkpoint is True:
+        return power_above(math.isqrt(trips))
+    return 0 if checkpoint is False else arguments.count(checkpoint, f"checkpoint of {what}", 1, code)
+
+
+def _built(function: Callable[..., Any], operands: Sequence[Tensor], **attrs: Any) -> list[Tensor]:
+    """The results of a function on values, in the mode of the moment."""
+    with build.Builder("loop", _apply.outer_fns()) as b:
+        fn = b.finish(function(*[b.param(t.type) for t in operands], **attrs))
+    return driver.run_fn(fn, b.fns, operands)
 
 
 def _check_test(tested: Traced) -> None:
@@ -203,12 +228,21 @@ def _check_test(tested: Traced) -> None:
 
 
 def scan(
-    body: Callable[..., Any], init: Any, xs: Any = None, *, length: int | None = None, reverse: bool = False
+    body: Callable[..., Any],
+    init: Any,
+    xs: Any = None,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+    checkpoint: bool | int = False,
 ) -> Any:
     """(carry, ys): carry, y = body(carry, x) for each x along the first axis of xs (a container of tensors); ys are
     stacked.
 
-    length: number of trips when xs is None. Raises E0221 when the carry changes type, E0224 when lengths differ.
+    length: number of trips when xs is None. checkpoint: what a gradient keeps. False: the residuals of every trip; a
+    number: only the carry of every that many trips, and it runs the trips between again (1: every carry, and the body
+    again); True: of every sqrt(length) trips. Raises E0221 when the carry changes type, E0224 when lengths differ or
+    checkpoint is wrong.
     """
     arguments.function(body, "the body of scan")
     init = _carry(init)
@@ -224,12 +258,12 @@ def scan(
         )
     first = tree.tree_map(lambda x: _first(x) if is_dynamic(x) else x, xs)
     traced = _apply.trace(_with_tensors(body), (init, first))
-    parts = traced.result(list(range(traced.num_outputs)))
-    if not (isinstance(parts, tuple) and len(parts) == 2):
+    pair = traced.result(list(range(traced.num_outputs)))
+    if not (isinstance(pair, tuple) and len(pair) == 2):
         raise UserError("E0225", "the body of scan returns no pair", fix="return (carry, y); y may be None")
     loop = _Loop(init, [traced])
     n, k, m = len(loop.captured), len(loop.init), len(loop.init) + len(loop.changed)
-    _check_carry(init, traced, parts[0], "scan")
+    _check_carry(init, traced, pair[0], "scan")
 
     def step(*values: Value) -> list[Value]:
         consts, carry, slices = values[:n], values[n : n + m], values[n + m :]
@@ -240,8 +274,13 @@ def scan(
     inputs = [*loop.captured, *loop.init, *loop.changed, *stacks]
     types = [*[x.type for x in inputs[: n + m]], *[x.type.with_shape(x.shape[1:]) for x in stacks]]
     fn = build.trace(step, types, "step", _apply.outer_fns())
-    trips = {"length": int(sizes.pop() or 0), "reverse": reverse}
-    outputs = _apply.region_op(ops.scan, inputs, body=fn, n_consts=n, n_carry=m, **trips)
+    size = int(sizes.pop() or 0)
+    parts = {"body": fn, "n_consts": n, "n_carry": m, "length": size, "reverse": reverse}
+    every = _every(checkpoint, size, "scan", "E0224")
+    if size and every:
+        outputs = _built(blocked_scan, inputs, every=every, **parts)
+    else:
+        outputs = _apply.region_op(ops.scan, inputs, **parts)
     carry = loop.finish(outputs[:m])
     return carry, traced.result([*[None] * k, *outputs[m:]])[1]
 

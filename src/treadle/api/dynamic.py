@@ -50,11 +50,11 @@ class Dynamic(Jitted):
         for name, rule in self.buckets.items():
             if not callable(rule) and not (isinstance(rule, list | tuple) and all(isinstance(b, int) for b in rule)):
                 why = f"the buckets of {name!r} are {rule!r}"
-                raise UserError("E0243", why, fix="give a list of sizes, or a function of the size")
+                raise UserError("E0263", why, fix="give a list of sizes, or a function of the size")
         unknown = sorted(set(self.buckets) - names)
         if unknown:
             why = f"buckets are given for {', '.join(unknown)}; the dimensions are {', '.join(sorted(names))}"
-            raise UserError("E0243", why, fix="use the names of dynamic=")
+            raise UserError("E0263", why, fix="use the names of dynamic=")
         self._signature = inspect.signature(getattr(function, "forward", None) or function)
         self._kept: dict[Key, list[_Bucket]] = {}
 
@@ -113,7 +113,7 @@ class Dynamic(Jitted):
         self._kept.clear()
 
     def bucket_of(self, name: str, size: int) -> int:
-        """The size that the dimension is padded to. Raises E0243 when no bucket is large enough."""
+        """The size that the dimension is padded to. Raises E0263 when no bucket is large enough."""
         if size <= 2:
             return size
         rule = self.buckets.get(name)
@@ -122,7 +122,7 @@ class Dynamic(Jitted):
         found = rule(size) if callable(rule) else min((b for b in rule if b >= size), default=0)
         if not isinstance(found, int) or found < size:
             has = f"its function gives {found!r}" if callable(rule) else f"its buckets are {list(rule)}"
-            raise UserError("E0243", f"{name} is {size}; {has}", fix=f"give a bucket of {size} or more")
+            raise UserError("E0263", f"{name} is {size}; {has}", fix=f"give a bucket of {size} or more")
         return found
 
 
@@ -193,7 +193,17 @@ class _Bucket:
         n = first.num_args
         inputs = len(call.bucket) + len(self.padded.extras)
         main = Fn(first.fn.name, self.padded.fn.params, self.padded.fn.nodes, self.padded.fn.outputs)
-        padded = dataclasses.replace(first, fn=main, fns={}, num_args=n + inputs, result=list)
+        seen = [*self.traces, real]
+        padded = dataclasses.replace(
+            first,
+            fn=main,
+            fns={},
+            num_args=n + inputs,
+            result=list,
+            touched=tuple({id(obj): obj for t in seen for obj in t.touched}.values()),
+            numbers=tuple({id(each[0]): each for t in seen for each in t.numbers}.values()),
+        )
+        self.relied = {id(obj) for obj in padded.touched} | {id(each[0]) for each in padded.numbers}
         self._refuse_padded_state(padded, name)
         self.program = Program(name, function, call.template, call.template_kwargs, padded)
         # What the traces hold beside their functions is not needed again and might keep its owner alive.
@@ -205,13 +215,13 @@ class _Bucket:
         return trace_for(self.function, args, kwargs)
 
     def _trace_beyond(self, call: _Call, sizes: Sizes) -> Traced:
-        """The trace at sizes that no call has. Raises E0243 for what fails there alone."""
+        """The trace at sizes that no call has. Raises E0263 for what fails there alone."""
         try:
             return self._trace(call, sizes)
         except UserError as error:
             why = f"at the padded sizes {sizes} the function fails: {error.code} {error.why}"
             fix = "give buckets= that it can take, such as the size of its table"
-            raise UserError("E0243", why, fix=fix, where=error.where) from None
+            raise UserError("E0263", why, fix=fix, where=error.where) from None
 
     def _read(self, call: _Call, real: Traced) -> Padded:
         traces = [self.traces[0], real, *self.traces[1:]]
@@ -224,6 +234,8 @@ class _Bucket:
         """What the program needs at the sizes of this call; None if another program is needed there."""
         real = self._trace(call, call.sizes)
         padded = self._read(call, real)
+        if not self.relied >= {*map(id, real.touched), *[id(each[0]) for each in real.numbers]}:
+            return None  # the program would not notice when these change
         if padded.out_axes != self.padded.out_axes or not same_fn(padded.fn, self.padded.fn):
             return None
         at = self._at_size(call, real, padded)
@@ -242,7 +254,7 @@ class _Bucket:
         for output, axes in zip(traced.fn.outputs[first:], self.padded.out_axes[first:], strict=True):
             if any(axes):
                 why = f"{name} gives a parameter or buffer a value {output.type} whose size is dynamic"
-                raise UserError("E0240", why, fix="return it instead, or keep what has a fixed size")
+                raise UserError("E0260", why, fix="return it instead, or keep what has a fixed size")
 
     def run(self, call: _Call, at: _AtSize) -> Any:
         """The results for the arguments of the call, cut to its sizes; changed arguments get their new values."""
@@ -259,19 +271,19 @@ class _Bucket:
 
 # ---------------------------------------------------------------------------------------------------------- arguments
 def _read(dynamic: Mapping[Any, Any]) -> dict[Any, dict[int, str]]:
-    """`dynamic=` checked: {argument: {axis: name}}. Raises E0243."""
+    """`dynamic=` checked: {argument: {axis: name}}. Raises E0263."""
     for argument, axes in dynamic.items():
         fits = isinstance(argument, str | int) and isinstance(axes, Mapping)
         if not fits or not all(isinstance(a, int) and isinstance(n, str) for a, n in axes.items()):
             why = f"dynamic has the entry {argument!r}: {axes!r}"
-            raise UserError("E0243", why, fix='write {"x": {0: "batch", 1: "length"}}: argument, axis, dimension')
+            raise UserError("E0263", why, fix='write {"x": {0: "batch", 1: "length"}}: argument, axis, dimension')
     return {argument: dict(axes) for argument, axes in dynamic.items()}
 
 
 def _named_axes(
     owner: Dynamic, leaves: Sequence[Any], shape: tree.TreeDef, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[dict[int, str]]:
-    """For each leaf, the dimension names of its axes. Raises E0242 for arguments that are not there."""
+    """For each leaf, the dimension names of its axes. Raises E0262 for arguments that are not there."""
     positions = list(owner._signature.parameters)
     counts = [len(tree.flatten(a)[0]) for a in args]
     owners: list[Any] = [i for i, n in enumerate(counts) for _ in range(n)]
@@ -283,13 +295,13 @@ def _named_axes(
     missing = [a for a in owner.dynamic if a not in known and a not in positions]
     if missing:
         why = f"{owner.name} has no argument {missing[0]!r}"
-        raise UserError("E0242", why, fix=f"name one of its arguments in dynamic=: {', '.join(positions)}")
+        raise UserError("E0262", why, fix=f"name one of its arguments in dynamic=: {', '.join(positions)}")
     found: dict[Any, dict[int, str]] = {known[a]: axes for a, axes in owner.dynamic.items() if a in known}
     return [found.get(o, {}) if is_dynamic(leaf) else {} for o, leaf in zip(owners, leaves, strict=True)]
 
 
 def _sizes_of(leaves: Sequence[Any], named: Sequence[dict[int, str]], paths: Sequence[str]) -> Sizes:
-    """The size of each dimension. Raises E0242 when two arguments disagree, or an axis is not there."""
+    """The size of each dimension. Raises E0262 when two arguments disagree, or an axis is not there."""
     sizes: Sizes = {}
     first: dict[str, str] = {}
     for leaf, axes, path in zip(leaves, named, paths, strict=True):
@@ -297,10 +309,10 @@ def _sizes_of(leaves: Sequence[Any], named: Sequence[dict[int, str]], paths: Seq
             shape, what = leaf_type(leaf).shape, tree.argument_name(path)
             if not -len(shape) <= axis < len(shape):
                 why = f"{what} has shape {list(shape)}: there is no axis {axis} to be {name}"
-                raise UserError("E0242", why, fix="name axes that it has in dynamic=")
+                raise UserError("E0262", why, fix="name axes that it has in dynamic=")
             if sizes.setdefault(name, shape[axis]) != shape[axis]:
                 why = f"{name} is {sizes[name]} in {first[name]} and {shape[axis]} in axis {axis} of {what}"
-                raise UserError("E0242", why, fix="pass arguments of one size, or use two names")
+                raise UserError("E0262", why, fix="pass arguments of one size, or use two names")
             first.setdefault(name, f"axis {axis} of {what}")
     return sizes
 
@@ -336,11 +348,11 @@ def _cut(tensor: Tensor, axes: Axes, call: _Call) -> Tensor:
 
 
 def _refuse_other_state(a: Traced, b: Traced, bucket: Sizes, sizes: Sizes) -> None:
-    """Raise E0241 unless two traces read and change the same tensors."""
+    """Raise E0261 unless two traces read and change the same tensors."""
     same = all(len(x) == len(y) and all(map(_is, x, y)) for x, y in ((a.captured, b.captured), (a.changed, b.changed)))
     if not same or a.changed_args != b.changed_args or a.num_outputs != b.num_outputs:
         why = f"the function reads or changes other tensors at sizes {sizes} than at {bucket}"
-        raise UserError("E0241", why, fix="do not branch in Python on a dynamic size")
+        raise UserError("E0261", why, fix="do not branch in Python on a dynamic size")
 
 
 def _is(x: Any, y: Any) -> bool:

@@ -7,17 +7,16 @@ costs its ops and not their differentiation.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from treadle import driver
 from treadle.base import arguments, where
+from treadle.base.errors import UserError
 from treadle.base.flags import flags as switches
+from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
 from treadle.frontend.tape import Tape
@@ -28,7 +27,7 @@ from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.quiet import quiet
 from treadle.ir.types import TensorType, Types, type_of
 from treadle.ir.walk import has_effect
-from treadle.runtime import host, pjrt
+from treadle.runtime import host
 from treadle.transforms.grad import value_and_vjp
 
 # Of the types of the results: which of them start with a cotangent of ones.
@@ -39,45 +38,36 @@ MAX_PROGRAMS = 256
 
 
 class _Owned:
-    """Tensors to differentiate by, while a tape runs: each holds an array that no other tensor holds, so that none is
-    taken for it. Afterwards those that were not changed hold their old array again."""
+    """Tensors to differentiate by, while a tape runs."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.tensors = tensors
-        self.before = [t._value for t in tensors]
-        # Held by the tensor, by `before`, and as the argument of getrefcount.
-        self.own = [_twin(v) if sys.getrefcount(v) > 4 else v for v in self.before]
+    def __init__(self, tensors: Sequence[Tensor], tape: Tape) -> None:
+        self.tensors, self.tape = tensors, tape
+        self.owners = list[taping.Owner]()
 
     def __enter__(self) -> _Owned:
-        for tensor, own in zip(self.tensors, self.own, strict=True):
-            tensor._value = own
+        try:
+            for t in self.tensors:
+                self.owners.append(taping.own(t, self.tape))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for tensor, old, own in zip(self.tensors, self.before, self.own, strict=True):
-            if tensor._value is own:
-                tensor._value = old
+        for owner in self.owners:
+            taping.disown(owner, self.tape)
 
-    def changed(self, tape: Tape, i: int) -> bool:
+    def changed(self, i: int) -> bool:
         """Whether tensor i has got other numbers. (Its array may have been moved to the device.)"""
-        value = self.tensors[i]._value
-        return value is not self.before[i] and not tape.equal(value, self.own[i])
-
-    def on(self, tape: Tape) -> list[int]:
-        """Their places on a new tape."""
-        return list(map(tape.place, self.own))
+        owner, value = self.owners[i], self.tensors[i]._value
+        return value is not owner.before and not self.tape.equal(value, owner.own)
 
     def fresh(self, result: Any) -> Any:
         """What the function returned, with tensors of its own."""
-        originals = {id(own): old for old, own in zip(self.before, self.own, strict=True)}
+        originals = {id(o.own): o.before for o in self.owners if not o.moved}
         return tree.tree_map(
             lambda x: Tensor._of(originals.get(id(x._value), x._value)) if is_tensor(x) else x, result
         )
-
-
-def _twin(value: Any) -> Any:
-    """The same numbers as another object."""
-    return value.view() if isinstance(value, np.ndarray) else pjrt.twin(value)
 
 
 def by_tensors(
@@ -85,7 +75,7 @@ def by_tensors(
 ) -> tuple[Any, list[Tensor]]:
     """(what the function returned, the gradients of these tensors)."""
     unique = list({id(t): t for t in tensors}.values())
-    result, grads, _, _ = _run(function, args, kwargs, unique, seeds)
+    result, grads, _ = _run(function, args, kwargs, unique, seeds)
     found = dict(zip(map(id, unique), grads, strict=True))
     return result, [found[id(t)] for t in tensors]
 
@@ -105,10 +95,10 @@ def by_arguments(
         handles = [Tensor._of(x._value) if is_tensor(x) else Tensor(x) for x in leaves]
         outside, inside = [*outside, *leaves], [*inside, *handles]
         new_args[i] = shape.unflatten(handles)
-    result, grads, tape, owned = _run(function, tuple(new_args), kwargs, inside, seeds)
-    for i, (leaf, tensor, start) in enumerate(zip(outside, inside, owned.before, strict=True)):
-        if is_tensor(leaf) and owned.changed(tape, i):
-            if tape.knows(start) or leaf._value is not start:
+    result, grads, owned = _run(function, tuple(new_args), kwargs, inside, seeds)
+    for i, (leaf, tensor, owner) in enumerate(zip(outside, inside, owned.owners, strict=True)):
+        if is_tensor(leaf) and owned.changed(i):
+            if owned.tape.knows(owner.before) or leaf._value is not owner.before:
                 tracing.refuse_alias(i)
             leaf._set(tensor)
     return result, grads
@@ -116,15 +106,29 @@ def by_arguments(
 
 def _run(
     function: Callable[..., Any], args: Any, kwargs: Any, wrt: Sequence[Tensor], seeds: Seeds
-) -> tuple[Any, list[Tensor], Tape, _Owned]:
-    with _Owned(wrt) as owned:
-        tape = Tape()
-        places = owned.on(tape)
-        with tape:
-            result = arguments.call(function, args, kwargs)
-        results = [leaf for leaf in tree.flatten(result)[0] if is_tensor(leaf)]
-        grads = gradients(tape, results, seeds([t.type for t in results]), places)
-        return owned.fresh(result), grads, tape, owned
+) -> tuple[Any, list[Tensor], _Owned]:
+    tape = Tape()
+    with _Owned(wrt, tape) as owned:
+        places = [tape.place(o.own) for o in owned.owners]
+        try:
+            with tape:
+                result = arguments.call(function, args, kwargs)
+            _refuse_foreign(tape)
+            results = [leaf for leaf in tree.flatten(result)[0] if is_tensor(leaf)]
+            grads = gradients(tape, results, seeds([t.type for t in results]), places)
+        except UserError as error:
+            if error.code == "E0402":  # a program of another thread has taken an array: let it end
+                with tracing.state_lock:
+                    _refuse_foreign(tape, tape.foreign)
+            raise
+        return owned.fresh(result), grads, owned
+
+
+def _refuse_foreign(tape: Tape, lost: Sequence[Any] = ()) -> None:
+    """Raise E0322 if the function read what another thread gave to a tensor, or `lost` is not empty."""
+    if lost or any(map(tape.knows, tape.foreign)):
+        why = "another thread changed a tensor that is differentiated by, while the function read it"
+        raise UserError("E0322", why, fix="let one thread at a time compute gradients and update the tensors") from None
 
 
 def gradients(tape: Tape, results: Sequence[Tensor], seeds: Sequence[bool], wrt: Sequence[int]) -> list[Tensor]:

@@ -9,7 +9,10 @@ other, another one once. What is shown beside tensors is shown as it was while t
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from treadle import ops
@@ -20,6 +23,7 @@ from treadle.base import arguments, where
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
+from treadle.frontend.pysrc.builtin import refuse_caught
 from treadle.frontend.tensor import Tensor
 from treadle.ir import build
 from treadle.ir.host import Host
@@ -58,6 +62,7 @@ def debug_check(pred: Any, text: str = "", *args: Any, error: type[Exception] = 
         if not _holds(pred):
             raise error(text.format(*args)) if text else error()
         return
+    refuse_caught(error.__new__(error))
     places = Places()
     message = (Format(text, places.tree((args, {}))),) if text else ()
     _raise_unless(pred, places, Raise(error, message, (), where.here()))
@@ -125,6 +130,26 @@ def show(parts: Sequence[Any], sep: str = " ", end: str = "\n", file: Any = None
     _act(Print(texts, sep, end, Same(file), bool(flush)), places, "print")
 
 
+def pause(*args: Any, **kwargs: Any) -> None:
+    """`breakpoint()`: stops where it stands each time that the program gets there, with the values of the variables of
+    that moment. Changing them there changes nothing in the program."""
+    frame: FrameType | None = sys._getframe(1)
+    names: dict[str, Any] = {}
+    while frame is not None:  # the blocks of a rewritten function are functions inside it
+        if frame.f_code.co_filename == sys._getframe(1).f_code.co_filename:
+            names = {**{k: v for k, v in frame.f_locals.items() if not k.startswith("_td_")}, **names}
+            if not frame.f_code.co_name.startswith("_td_"):
+                break
+        frame = frame.f_back
+    assert frame is not None
+    callback(_stop, Same(frame.f_globals), names, args, kwargs)
+
+
+def _stop(scope: Same, names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    names = {**names, "_td_hook": lambda: sys.breakpointhook(*args, **kwargs)}
+    exec(compile("_td_hook()", "<breakpoint>", "exec"), scope.value, names)
+
+
 def check(pred: Any, make_error: Callable[[], Any]) -> None:
     """Raise make_error() unless `pred`, one bool tensor, is true when the program runs.
 
@@ -140,10 +165,12 @@ def check(pred: Any, make_error: Callable[[], Any]) -> None:
 
 
 def _check(pred: Any, error: BaseException) -> None:
+    refuse_caught(error)
     places = Places()
     args = tuple([places.part(a) for a in error.args])
     state = tuple([(k, places.part(v)) for k, v in error.__dict__.items()])
-    _raise_unless(pred, places, Raise(type(error), args, state, where.here()))
+    place = where.of_traceback(error.__traceback__)  # where it was raised while tracing, if it was
+    _raise_unless(pred, places, Raise(type(error), args, state, place))
 
 
 def fail(pred: Any, function: Callable[[], Any]) -> None:
@@ -163,7 +190,15 @@ def fail(pred: Any, function: Callable[[], Any]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- building
+class _Acted(threading.local):
+    count = 0  # effects put into traces by this thread
+
+
+acted = _Acted()
+
+
 def _act(function: Callable[..., Any], places: Places, name: str) -> None:
+    acted.count += 1
     _apply_op(ops.host_call, places.tensors, host=Host.of(function, name), ordered=False)
 
 
@@ -185,6 +220,7 @@ def _raise_unless(pred: Any, places: Places, function: Raise) -> None:
         if not _holds(pred):
             _act(function, places, function.kind.__name__)
         return
+    acted.count += 1
     one = pred if pred.dtype.kind == "b" else pred != 0
     one = one.all() if one.shape else one
     host = Host.of(function, function.kind.__name__)

@@ -37,10 +37,9 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     traced = _apply.trace(function, args)
     wrt, moving = _match(args, tangents)
     fns = dict(traced.fns)
-    fn = forward.jvp(traced.fn, wrt, fns)
-    if tracing.current() is None:
-        module = driver.optimise(Module.of(fn, fns), "cse,dce")
-        fn, fns = module.main, module.callees()
+    module = driver.optimise(Module.of(forward.jvp(traced.fn, wrt, fns), fns), "cse,dce")
+    fn = module.main  # made small here too where derivatives nest: each order would make it four times as large
+    fns = module.callees() if tracing.current() is None else fns
     leaves = _apply.dynamic_leaves(args)
     outputs = driver.run_fn(fn, fns, [*_apply.inputs_of(traced, leaves), *moving])
     n, m = traced.num_outputs, len(traced.fn.outputs)

@@ -119,17 +119,20 @@ def _symbolic(
     find: Callable[[Traced], list[int | Tensor]],
     seeds: eager_grad.Seeds,
 ) -> tuple[Any, list[Any]]:
-    """(result, gradients) by tracing the function. find: the positions of the parameters to differentiate by, and tensors that
-    the function does not read, whose gradients are zeros."""
+    """(result, gradients) by tracing the function.
+
+    find: the positions of the parameters to differentiate by, and tensors that the function does not read, whose
+    gradients are zeros.
+    """
     traced = _apply.trace(function, args, kwargs)
     n = traced.num_outputs
     flags = [*seeds(traced.fn.out_types[:n]), *[False] * (len(traced.fn.outputs) - n)]
     wanted = find(traced)
     fns = dict(traced.fns)
     joint = value_and_vjp(traced.fn, [p for p in wanted if isinstance(p, int)], fns, flags)
-    if tracing.current() is None:
-        module = driver.optimise(Module.of(joint, fns), "cse,dce")
-        joint, fns = module.main, module.callees()
+    module = driver.optimise(Module.of(joint, fns), "cse,dce")
+    joint = module.main  # also where derivatives nest: each order would multiply its size
+    fns = module.callees() if tracing.current() is None else fns
     outputs = _apply.run(traced, _apply.dynamic_leaves(args, kwargs), joint, fns)
     grads = iter(outputs[n:])
     return traced.result(outputs[:n]), [next(grads) if isinstance(p, int) else _zeros_like(p) for p in wanted]
@@ -176,7 +179,8 @@ def _chosen_leaves(
         leaves, shape = tree.flatten(args[i])
         for leaf in leaves:
             if not tracing.is_dynamic(leaf):
-                raise UserError("E0305", f"argument {i} holds {leaf!r}, which has no gradient", fix="pass float tensors")
+                why = f"argument {i} holds {leaf!r}, which has no gradient"
+                raise UserError("E0305", why, fix="pass float tensors")
         found += leaves
         shapes.append(shape)
 
@@ -227,34 +231,60 @@ def _seeds(types: Sequence[TensorType], has_aux: bool, scalar: bool) -> list[boo
     return [True, *[False] * (len(types) - 1)]
 
 
-def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
+def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """(result, pull): pull(cotangent of the result) gives the gradients of all float arguments, as a tuple.
 
-    The function is run once; `pull` may be called any number of times, also inside another differentiation.
+    The cotangent has the structure of the result; integer results take None or are left out, and None for a float
+    result means zeros. has_aux: the function returns (result, aux), and so (result, pull, aux) is returned. The
+    function is run once; `pull` may be called any number of times, also inside another differentiation. Raises E0308
+    for a cotangent that does not fit, E0306 when has_aux is given and the function returns no pair.
     """
+    arguments.function(function, "what is to be differentiated")
     args = tuple([inexact_numbers(a) for a in args])
     traced = _apply.trace(function, args)
     leaves = _apply.dynamic_leaves(args)
     flags = [i < traced.num_args and t.dtype.is_inexact for i, t in enumerate(traced.fn.in_types)]
     n, m = traced.num_outputs, len(traced.fn.outputs)
-    live = [i < n and t.dtype.is_inexact for i, t in enumerate(traced.fn.out_types)]
+    count = _main_results(traced) if has_aux else n
+    live = [i < count and t.dtype.is_inexact for i, t in enumerate(traced.fn.out_types)]
     line = linearise(traced.fn, flags, live)
     outputs = _apply.run(traced, leaves, line.forward)
     results, residuals = outputs[:n], outputs[n:]
     assert len(line.forward.outputs) - m == len(residuals)
 
     def pull(*cotangents: Any) -> tuple[Any, ...]:
-        given, _ = tree.flatten(cotangents)
-        cts = [Tensor(c) if not is_tensor(c) else c for c in given]
-        types = [t for t, is_live in zip(traced.fn.out_types, live, strict=True) if is_live]
-        if [c.type for c in cts] != types:
-            raise UserError(
-                "E0308", f"the cotangents are {[str(c.type) for c in cts]}", fix=f"pass {[str(t) for t in types]}"
-            )
+        cts = _cotangents(cotangents, traced.fn.out_types[:count], live)
         grads = iter(driver.run_fn(line.backward, traced.fns, [*residuals, *cts]))
         return tuple([tree.tree_map(lambda x: next(grads) if _has_gradient(x) else None, a) for a in args])
 
+    if has_aux:
+        result, aux = traced.result(results)
+        return result, pull, aux
     return traced.result(results), pull
+
+
+def _main_results(traced: Traced) -> int:
+    """The number of tensors in the first part of what the function returned, which must be a pair (E0306)."""
+    marks = [object() for _ in range(traced.num_outputs)]
+    pair = traced.result(marks)
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        raise UserError("E0306", "has_aux=True, and the function returns no pair", fix="return (result, aux)")
+    return sum(any(leaf is mark for mark in marks) for leaf in tree.flatten(pair[0])[0])
+
+
+def _cotangents(given: tuple[Any, ...], types: Sequence[TensorType], live: Sequence[bool]) -> list[Tensor]:
+    """Cotangents of the float results. Raises E0308 when they do not fit."""
+    leaves = tree.flatten(given)[0]
+    wanted = [t for t, is_live in zip(types, live, strict=False) if is_live]
+    if len(leaves) == len(types) != len(wanted):
+        leaves = [c for c, is_live in zip(leaves, live, strict=False) if is_live]
+    if len(leaves) == len(wanted):
+        leaves = [np.zeros(t.shape, t.dtype.np) if c is None else c for c, t in zip(leaves, wanted, strict=True)]
+    cts = [c if is_tensor(c) else Tensor(c) for c in leaves]
+    if [c.type for c in cts] != wanted:
+        found = [str(c.type) for c in cts]
+        raise UserError("E0308", f"the cotangents are {found}", fix=f"pass {[str(t) for t in wanted]}")
+    return cts
 
 
 def _has_gradient(leaf: Any) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treadle import driver
-from treadle.api import _apply
+from treadle.api import _apply, effects
 from treadle.base import arguments, events, where
 from treadle.base.errors import UserError
 from treadle.base.flags import flags
@@ -56,7 +56,7 @@ def jit(
 
     dynamic: names for axes of arguments, {"x": {0: "batch", 1: "length"}}, whose sizes share programs: arguments are
     padded to the bucket of their size, with the results of the real size (api/dynamic.py). buckets: for a name, its
-    sizes or a function of the size (default: powers of two from 8). Raises E0213 for what cannot be called, E0243 for
+    sizes or a function of the size (default: powers of two from 8). Raises E0213 for what cannot be called, E0263 for
     other entries in these two.
     """
     if function is None:
@@ -99,8 +99,16 @@ class Jitted:
         key = keys.key_of(leaves, shape)
         program = self._find(key)
         if program is None:
-            with self._compiling:
-                program = self._find(key) or self._compile(key, args, kwargs)
+            acted = effects.acted.count
+            try:
+                with self._compiling:
+                    program = self._find(key) or self._compile(key, args, kwargs)
+            except UserError:
+                raise
+            except Exception:
+                if effects.acted.count != acted:
+                    self.function(*args, **kwargs)  # what it printed or checked before it raised is done by Python
+                raise
         return program([leaf for leaf in leaves if is_dynamic(leaf)])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -287,6 +295,9 @@ class Program:
         for position, value in zip(traced.changed_args, outputs[n:m], strict=True):
             if isinstance(leaves[position], Tensor):
                 leaves[position]._value = value
+        if taping.owners:
+            for tensor in [*traced.changed, *[leaves[i] for i in traced.changed_args]]:
+                taping.note_change(tensor)
         return traced.result([Tensor._of(o) for o in outputs[:n]])
 
     def _refuse_aliases(self, leaves: Sequence[Any]) -> None:
@@ -377,7 +388,9 @@ def _admit(tensors: Sequence[Tensor], values: list[Any], types: Sequence[TensorT
     for i, (tensor, type) in enumerate(zip(tensors, types, strict=True)):
         value = values[i]
         if isinstance(value, np.ndarray):
-            value = tensor._value = values[i] = pjrt.put(value)
+            moved = pjrt.put(value)
+            taping.replace(tensor, value, moved)
+            value = values[i] = moved
         if type_of(value) != type:
             why = f"{name} was compiled for a captured tensor {type}, which is now {type_of(value)}"
             raise UserError("E0209", why, fix="give it its old shape and dtype, or jit the function again")
@@ -387,9 +400,9 @@ def _admit(tensors: Sequence[Tensor], values: list[Any], types: Sequence[TensorT
 def _unshare(values: list[Any]) -> None:
     """Copy what is to be donated but is held elsewhere too (another handle, an argument): it must survive."""
     # Each is held by its tensor, by `values`, and as the argument of getrefcount.
-    if max(map(sys.getrefcount, values)) > 3:
+    if pjrt.twins or max(map(sys.getrefcount, values)) > 3:
         for i in range(len(values)):
-            if sys.getrefcount(values[i]) > 3:
+            if sys.getrefcount(values[i]) > 3 or id(values[i]) in pjrt.twins:
                 values[i] = pjrt.put(pjrt.to_numpy(values[i]))
 
 
@@ -398,7 +411,9 @@ def _to_device(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         value = leaf._value
         if isinstance(value, np.ndarray):
-            value = leaf._value = pjrt.put(value)
+            moved = pjrt.put(value)
+            taping.replace(leaf, value, moved)
+            return moved
         return value
     return pjrt.move(leaf, pjrt.single(pjrt.default_device())) if pjrt.is_array(leaf) else pjrt.put(np.asarray(leaf))
 

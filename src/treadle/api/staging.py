@@ -22,10 +22,10 @@ from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
 from treadle.frontend.lift import literal
-from treadle.frontend.pysrc import builtin, recursion, runtime
+from treadle.frontend.pysrc import builtin, recursion, runtime, state
 from treadle.frontend.pysrc.exits import FLAGS, VALUE
 from treadle.frontend.pysrc.recursion import BottomError, calls
-from treadle.frontend.pysrc.state import Snapshot, Unbound, boxed, is_object
+from treadle.frontend.pysrc.state import AgainError, Held, Snapshot, Unbound, is_object
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, is_tensor
 from treadle.ir import build
@@ -78,16 +78,18 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Merged:
-    """A leaf that the region gives: its type, the kind of number, and what each side makes it of."""
+    """A leaf that the region gives: its type, the kind of number, what each side makes it of, and what it was there."""
 
     type: TensorType
     kind: type | None
     sides: tuple[Any, ...]
+    name: str
+    seen: tuple[Any, ...]
 
 
 # ------------------------------------------------------------------------------------------------------------ branches
 def choose(
-    pred: Tensor, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]], snapshot: Snapshot | None
+    pred: Tensor, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]], snapshot: Snapshot
 ) -> list[Any]:
     """The slots of `then` where pred is true, else those of `orelse`; only one of them runs."""
     parts: list[_Part] = []
@@ -95,19 +97,15 @@ def choose(
         try:
             parts.append(_Part(function))
         except BottomError:
-            if snapshot is not None:
-                snapshot.restore()
+            snapshot.restore()
             return (orelse, then)[i]()  # its types are those of the whole
         except Exception as error:
             if isinstance(error, UserError):
                 raise
             return _raising(pred, i, error, (orelse, then)[i], snapshot)
-    names = snapshot.names if snapshot is not None else ["the value"]
-    if new := [i for i in range(len(names)) if _has_new_object([p.objects[i] for p in parts])]:
-        if snapshot is None:
-            return choose(pred, _boxing(then), _boxing(orelse), _EXPRESSION)
-        if snapshot is not _EXPRESSION:
-            snapshot.expect_objects(new)
+    names = snapshot.names
+    if new := [i for i in range(len(names)) if _is_new([p.objects[i] for p in parts])]:
+        snapshot.open(new)
     merged: list[_Merged] = []
     jumped = [any(n.startswith(FLAGS) and p.leaves[i] == [True] for i, n in enumerate(names)) for p in parts]
     slots = [_merge_slots(n, [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts],
@@ -120,37 +118,32 @@ def choose(
     outputs = _apply.region_op(ops.if_, [pred, *captured], then=fns[0], orelse=fns[1])
     for tensor, new in zip(changed, outputs[len(merged) :], strict=True):
         tensor._set(new)
+    shared = snapshot.shared() if merged else set()
+    for m, tensor in zip(merged, outputs):
+        if any(id(x) in shared for x in m.seen):
+            state.merged(tensor, m.name)
     return [_filled(s, merged, outputs) for s in slots]
 
 
-class _Expression:
-    """Stands for the snapshot of a conditional expression whose objects are taken apart."""
-
-    names = ["the value"]
-
-    def restore(self) -> None:
-        """Nothing to restore."""
-
-
-_EXPRESSION: Any = _Expression()
-
-
-def _boxing(function: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
-    return lambda: [boxed(v) for v in function()]
-
-
-def _has_new_object(sides: Sequence[Sequence[Any]]) -> bool:
-    """Whether a slot holds an object on one side that it does not hold on the other."""
-    found = [[x for x in leaves if is_object(x)] for leaves in sides]
+def _is_new(sides: Sequence[Sequence[Any]]) -> bool:
+    """Whether a slot holds an object or container on one side that it does not hold on the other."""
+    found = [[x for x in leaves if is_object(x) or isinstance(x, Held)] for leaves in sides]
     return any(found) and not (len(found[0]) == len(found[1]) and all(a is b for a, b in zip(*found)))
 
 
 def _raising(pred: Tensor, side: int, error: Exception, other: Callable[[], list[Any]], snapshot: Any) -> list[Any]:
     """A side that raises is an error when the program takes it; what goes on is the other side."""
-    if snapshot is not None:
-        snapshot.restore()
+    snapshot.restore()
     runtime.hooks.check(runtime.not_(pred) if side == 0 else pred, lambda: error)
-    return other()
+    try:
+        return other()
+    except UserError:
+        raise
+    except Exception as second:
+        if len(tracing._stack.traces) == 1:
+            raise  # the call is then run by Python, see programs.py
+        why = f"both branches raise, {type(error).__name__} and {type(second).__name__}, inside a branch or loop"
+        raise UserError("E0246", why, fix="raise in one of them, after the other") from None
 
 
 def _merge_slots(
@@ -193,7 +186,7 @@ def _merge(name: str, pair: tuple[Any, ...], seen: tuple[Any, ...], merged: list
     if all(not isinstance(x, _Out | _Zeros) for x in pair) and _equal(*pair):
         return pair[0]
     type_, kind = _common(name, pair)
-    merged.append(_Merged(type_, kind, pair))
+    merged.append(_Merged(type_, kind, pair, name, seen))
     return _Place(len(merged) - 1)
 
 
@@ -282,8 +275,8 @@ def loop(
     plan = _LoopPlan([*["the trip"] * len(extra), *snapshot.names], [*extra, *snapshot.initial()], len(extra))
     for _ in range(8):
         stepped = _Part(lambda given: step(plan.slots(given)), plan.arguments())
-        new = [i for i in range(len(plan.names)) if _has_new_object([plan.starts[i], stepped.objects[i]])]
-        snapshot.expect_objects([i - len(extra) for i in new])
+        new = [i for i in range(len(plan.names)) if _is_new([plan.starts[i], stepped.objects[i]])]
+        snapshot.open([i - len(extra) for i in new])
         if not plan.widen(stepped):
             break
     else:
@@ -292,7 +285,7 @@ def loop(
     if tested is not None and (tested.changed or tested.changed_args):
         raise UserError("E0223", "the test of the loop changes a tensor", fix="change it in the body")
     outputs = _region(plan, stepped, tested, length)
-    return plan.final(outputs)
+    return plan.final(outputs, stepped, snapshot)
 
 
 def _truth_of(value: Any) -> Any:
@@ -308,11 +301,8 @@ class _LoopPlan:
         self.starts, self.shapes = [leaves for leaves, _ in flat], [shape for _, shape in flat]
         self.carried: dict[tuple[int, int], _Carried] = {}
         self.given: dict[tuple[int, int], Tensor] = {}  # what stands for the carried leaves in the last trace
-        self.kept: set[tuple[int, int]] = set()  # leaves that are the same tensor after a trip, changed or not
-        for i, leaves in enumerate(self.starts):
-            for j, leaf in enumerate(leaves):
-                if is_tensor(leaf) or i < counters:
-                    self._carry(i, j, leaf)
+        for i in range(counters):
+            self._carry(i, 0, self.starts[i][0])
 
     def _carry(self, i: int, j: int, leaf: Any) -> None:
         kind = leaf._weak if is_tensor(leaf) else type(leaf)
@@ -337,7 +327,6 @@ class _LoopPlan:
                 self._new_shape(i, name, part)
             for j, leaf in enumerate(part.leaves[i]):
                 self._widen_leaf(i, j, name, leaf, part.objects[i][j])
-        self.kept = {(i, j) for (i, j), x in self.given.items() if part.objects[i][j] is x}
         return before != {k: (c.type, c.kind) for k, c in self.carried.items()}
 
     def _new_shape(self, i: int, name: str, part: _Part) -> None:
@@ -361,7 +350,7 @@ class _LoopPlan:
             if isinstance(start, _Zeros):
                 self.carried[i, j] = _Carried(leaf.type, leaf.kind, start)
                 return
-            if type(start) not in _WIDE:
+            if not is_tensor(start) and type(start) not in _WIDE:
                 why = f"{name} is {start!r} before a trip and {_shown(leaf)} after it"
                 raise UserError("E0221", why, fix="only tensors and numbers may change in a loop on a tensor")
             self._carry(i, j, start)
@@ -374,15 +363,16 @@ class _LoopPlan:
             fix = "give it its final dtype and shape before the loop, and keep them"
             raise UserError("E0221", why, fix=fix) from None
 
-    def final(self, outputs: Sequence[Tensor]) -> list[Any]:
-        """The slots after the loop; names that only the body binds have no value."""
+    def final(self, outputs: Sequence[Tensor], stepped: _Part, snapshot: Snapshot) -> list[Any]:
+        """The slots after the loop; names that only the body binds have no value. Raises E0247."""
         found: list[Tensor] = []
-        for output, (key, carried) in zip(outputs, self.carried.items(), strict=True):
-            if key in self.kept and isinstance(carried.start, Tensor) and carried.kind is None:
-                carried.start._set(output)
-                found.append(carried.start)
-            else:
-                found.append(_with_kind(output, carried.kind))
+        shared, in_place = snapshot.shared(), stepped.traced.changed_args
+        for place, (output, ((i, _), carried)) in enumerate(zip(outputs, self.carried.items(), strict=True)):
+            found.append(_with_kind(output, carried.kind))
+            if id(carried.start) in shared or any(carried.start is t for t in stepped.traced.changed):
+                if place in in_place or any(carried.start is t for t in stepped.traced.changed):
+                    raise state.changed_in_place(self.names[i])
+                state.merged(found[-1], self.names[i])
         return self.slots(found)
 
 
@@ -398,8 +388,6 @@ def _start(carried: _Carried) -> Tensor:
     elif is_tensor(start):
         plain = Tensor._of(start._value, start._trace)
         made = plain if start.type == type_ else plain.astype(type_.dtype)
-        if made is plain and carried.kind is None:
-            made = start
     else:
         made = Tensor(np.asarray(start, type_.dtype.np))
     return Tensor._of(made._value, made._trace, carried.kind) if carried.kind is not None else made
@@ -419,8 +407,8 @@ def _region(plan: _LoopPlan, stepped: _Part, tested: Traced | None, length: int 
         results = build.inline(traced.fn, [*carry[:k], *inner.arguments(traced, carry, consts)])
         new = [_made(stepped.leaves[i][j], plan.carried[i, j].type, results) for i, j in keys]
         skip = traced.num_outputs + len(traced.changed_args)
-        state = {id(t): v for t, v in zip(traced.changed, results[skip:], strict=True)}
-        return [*new, *[state.get(id(t), v) for t, v in zip(inner.changed, carry[k:], strict=True)]]
+        after = {id(t): v for t, v in zip(traced.changed, results[skip:], strict=True)}
+        return [*new, *[after.get(id(t), v) for t, v in zip(inner.changed, carry[k:], strict=True)]]
 
     def again(*values: Value) -> Any:
         assert tested is not None
@@ -534,21 +522,34 @@ def truth(value: Any) -> Any:
     return flat if flat.dtype is dtypes.bool_ else flat != 0
 
 
-def logical(stop: bool | None, value: Any, rest: Callable[[], Any] | None) -> Any:
-    """`not value` (stop None), `value and rest()` (False), `value or rest()` (True)."""
-    test = truth(value)
-    if rest is None or stop is None:
-        return _with_kind(~test, bool)
-    parts = _Part(lambda: [rest()])
-    (leaves,) = parts.leaves
+def negated(value: Any) -> Any:
+    """`not value`."""
+    return _with_kind(~truth(value), bool)
+
+
+def logical(stop: bool, value: Any, rest: Callable[[], Any], unchanged: Callable[[], bool]) -> Any:
+    """`value and rest()`, or with stop `value or rest()`, of two bools as an op; None where rest() is another thing, or
+    does something beside."""
+    if value.dtype is not dtypes.bool_:
+        return None
+    acted = effects.acted.count
+    try:
+        part = _Part(lambda: [rest()])
+    except (BottomError, AgainError):
+        return None
+    except Exception as error:
+        if isinstance(error, UserError):
+            raise
+        return None
+    (leaves,) = part.leaves
     plain = len(leaves) == 1 and isinstance(leaves[0], _Out) and leaves[0].type.dtype is dtypes.bool_
-    same = plain and leaves[0].type.shape == value.shape and value.dtype is dtypes.bool_
-    if same and not parts.traced.changed:
-        other = truth(rest())
-        kind = value._weak if value._weak is leaves[0].kind else None
-        return _with_kind((test | other) if stop else (test & other), kind)
-    sides = (lambda: [value], lambda: [rest()])
-    return choose(test, *(sides if stop else sides[::-1]), None)[0]
+    if not plain or leaves[0].type.shape != value.shape or part.traced.changed or acted != effects.acted.count:
+        return None
+    if not unchanged():
+        return None
+    test, other = truth(value), truth(rest())
+    kind = value._weak if value._weak is leaves[0].kind else None
+    return _with_kind((test | other) if stop else (test & other), kind)
 
 
 def number(kind: type, tensor: Tensor) -> Tensor:
@@ -572,6 +573,7 @@ def install() -> None:
     """Give the source front end its regions."""
     recursion.hooks.recursive = recursive
     runtime.hooks.choose, runtime.hooks.loop = choose, loop
-    runtime.hooks.truth, runtime.hooks.logical = truth, logical
+    runtime.hooks.truth, runtime.hooks.negated, runtime.hooks.logical = truth, negated, logical
     builtin.hooks.number, builtin.hooks.extreme = number, extreme
     builtin.hooks.show, runtime.hooks.check = effects.show, effects.check
+    builtin.REPLACED[breakpoint] = effects.pause

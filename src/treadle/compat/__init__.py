@@ -1,1 +1,1 @@
-"""Faces that other frameworks' programs know: `treadle.compat.mindspore`. Each is a thin layer over Treadle's own parts."""
+"""Faces that programs for other frameworks know, each a thin layer over Treadle's parts: `compat.mindspore`."""

@@ -15,6 +15,9 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.base.where import UNKNOWN, Where
 from treadle.frontend import tree
+from treadle.frontend.pysrc.builtin import Text
+from treadle.frontend.pysrc.state import Unbound, boxed, is_object, unchanged_in_place
+from treadle.frontend.trace import is_symbolic, is_tensor
 from treadle.ir.node import Value
 
 
@@ -23,15 +26,30 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before, shape = tree.flatten((args, kwargs))
-        result = function(*args, **kwargs)
+        with unchanged_in_place():
+            result = function(*args, **kwargs)
         after, new_shape = tree.flatten((args, kwargs))
         if new_shape != shape or any(a is not b for a, b in zip(before, after, strict=True)):
             _refuse_container(before, shape, after, new_shape)
-        return result
+        return _shown(result)
 
     functools.update_wrapper(run, function, updated=())
     run.__name__ = getattr(function, "__name__", type(function).__name__)
     return run
+
+
+def _shown(result: Any) -> Any:
+    """The result, with objects that hold traced tensors as containers. Raises E0243 for a text that shows one."""
+    leaves, _ = tree.flatten(result)
+    for leaf in leaves:
+        if isinstance(leaf, Text):
+            str(leaf)
+        if isinstance(leaf, Unbound):
+            leaf.refuse()
+    if not any(map(is_object, leaves)):
+        return result
+    inside, _ = tree.flatten(made := boxed(result))
+    return made if any(is_tensor(x) and is_symbolic(x) for x in inside) else result
 
 
 def _refuse_container(before: Sequence[Any], shape: tree.TreeDef, after: Sequence[Any], new: tree.TreeDef) -> None:

@@ -206,7 +206,8 @@ def sum(
     x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """The sum over axes, in `dtype` if given. An empty sum is 0."""
-    if dim is None and dtype is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_sum, x, axis)) is not None:
+    plain = dim is None and dtype is None and not (keepdims or keepdim)
+    if plain and (found := quick.reduction(reduce.reduce_sum, x, axis)) is not None:
         return found
     x = _summable(x, dtype)
     axes = _axes(x, axis, dim)
@@ -217,7 +218,8 @@ def prod(
     x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """The product over axes, in `dtype` if given. An empty product is 1."""
-    if dim is None and dtype is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_prod, x, axis)) is not None:
+    plain = dim is None and dtype is None and not (keepdims or keepdim)
+    if plain and (found := quick.reduction(reduce.reduce_prod, x, axis)) is not None:
         return found
     x = _summable(x, dtype)
     axes = _axes(x, axis, dim)
@@ -226,7 +228,8 @@ def prod(
 
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False) -> Any:
     """The mean over axes; NaN of no elements."""
-    if dim is None and not (keepdims or keepdim) and (found := quick.reduction(reduce.reduce_mean, x, axis)) is not None:
+    plain = dim is None and not (keepdims or keepdim)
+    if plain and (found := quick.reduction(reduce.reduce_mean, x, axis)) is not None:
         return found
     x = floating(x)
     axes = _axes(x, axis, dim)

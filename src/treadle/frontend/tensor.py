@@ -17,6 +17,7 @@ from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
 from treadle.frontend import interop
+from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.methods import TensorMethods
 from treadle.frontend.numbers import NumberMethods
@@ -31,11 +32,12 @@ Executor = Callable[[Op, Sequence[Any], dict[str, Any]], Any]
 
 
 class _Hooks:
-    """What the driver installs: how to run one op, and how to bring a device array to the host."""
+    """What higher layers install: how to run one op, to bring a device array to the host, to hook a gradient."""
 
     def __init__(self) -> None:
         self.run_op: Executor | None = None
         self.to_numpy: Callable[[Any], np.ndarray[Any, Any]] = np.asarray
+        self.register_hook: Callable[[Tensor, Callable[[Any], Any]], Any] | None = None
 
 
 hooks = _Hooks()
@@ -89,6 +91,8 @@ class Tensor(TensorMethods):
             if other._trace is not None:
                 tracing.refuse_escaped()
             self._value, self._trace = other._value, None
+            if taping.owners:
+                taping.note_change(self)
 
     # ------------------------------------------------------------------------------------------------ ops
     @staticmethod
@@ -225,6 +229,16 @@ class Tensor(TensorMethods):
 
     __array_priority__ = 100
     __array_ufunc__ = None
+
+    # ------------------------------------------------------------------------------------------------ gradients
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Call `hook(gradient)` in a backward pass with the gradient of all later uses of this tensor; what it returns
+        takes its place, None leaves it. Hooks registered later run first. For tensors made inside a function that is
+        differentiated; outside of one nothing happens. Returns a handle with `remove()`. Raises E0320 for parameters
+        and arguments (see `td.hook_gradient`)."""
+        if hooks.register_hook is None:
+            raise UserError("E0203", "tensors need the runtime", fix="import treadle, not its parts")
+        return hooks.register_hook(self, hook)
 
     # ------------------------------------------------------------------------------------------------ change
     def astype(self, dtype: Any) -> Tensor:

@@ -228,10 +228,31 @@ def trace(
     )
 
 
+class RefusalError(BaseException):
+    """An error of tracing on its way out of a `try` of the user, who could not catch it in eager mode."""
+
+    def __init__(self, error: UserError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+_REFUSALS = ("E0202", "E0204", "E0206", "E0215", "E022", "E024")
+
+
+def refuse_uncaught(error: Any) -> None:
+    """Raise it as a RefusalError if it is one of those that only a traced function can have."""
+    if isinstance(error, UserError) and error.code.startswith(_REFUSALS) and _stack.traces:
+        raise RefusalError(error) from None
+
+
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the function returns. Raises E0218 when it takes other arguments, E0215 when it calls itself for ever."""
     try:
         return arguments.call(function, args, kwargs)
+    except RefusalError as refusal:
+        if len(_stack.traces) > 1:
+            raise
+        raise refusal.error from None
     except RecursionError as error:
         if len(_stack.traces) > 1:
             raise

@@ -85,7 +85,9 @@ def _elements(literal: Literal) -> str:
     """The elements as a list where that is short and exact, else the bytes in hexadecimal."""
     array = literal.array
     if array.size <= _READABLE and array.dtype.kind in "biuf" and array.dtype.itemsize in (1, 2, 4, 8):
-        elements = [x.item() if x.dtype.kind in "biu" else float(x) for x in array.ravel()]
-        if np.array(elements, dtype=array.dtype).tobytes() == array.tobytes():
+        # A NaN is "nan" in text, so one with another payload is not exact.
+        elements = [x.item() if x.dtype.kind in "biu" else float(repr(float(x))) for x in array.ravel()]
+        read = [float(repr(x)) if isinstance(x, float) else x for x in elements]  # the sign of NaN is lost in its text
+        if np.array(read, dtype=array.dtype).tobytes() == array.tobytes():
             return f"[{', '.join(map(repr, elements))}]"
     return f'"{array.tobytes().hex()}"'

@@ -17,7 +17,7 @@
 | host | NumPy ufunc that is the op on float32 and float64, or No("reason why small operands are compiled") | `ref` |
 | prepare | arguments -> values: promotion and broadcasting at the call | arguments must be tensors of fitting types |
 | effect | "" or what it does beside its results (such an op is never removed, merged or moved) | "" |
-| ordered | rule(run, inputs, token, **attrs) -> (outputs, token): the op with an order of effects (lower/ordering.py) | `expand` |
+| ordered | rule(run, inputs, token, **attrs) -> (outputs, token), see lower/ordering.py | `expand` |
 | samples | generator of `s(types or arrays, **attrs)`: small, one empty, one bad per error code | error at import |
 
 A rule that does not exist is `No("reason")`. Rules receive what they need; they import no stage.

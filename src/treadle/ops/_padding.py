@@ -42,22 +42,30 @@ def most(dtype: DType) -> Any:
     return float("inf") if dtype.is_float else int(np.iinfo(dtype.np).max)
 
 
-def filled(fill: Callable[[DType], Any], *fixed: str) -> Rule:
-    """The op itself with this in the padding; only the attributes named may not differ between the sizes."""
+def varies(*names: str) -> Callable[[Rule], Rule]:
+    """A rule that takes account of differences between the sizes in these attributes; no others may differ."""
 
-    def rule(run: Any, group: Any) -> Any:
-        return run.emit(group, fill) if all(group.same(a) for a in fixed) else NotImplemented
+    def mark(rule: Rule) -> Rule:
+        rule.varies = frozenset(names)  # type: ignore[attr-defined]
+        return rule
 
-    return rule
+    return mark
+
+
+def filled(fill: Callable[[DType], Any], *sizes: str, places: bool = False) -> Rule:
+    """The op itself with this in the padding. sizes: attributes that only tell the size of the result. places: the op
+    looks at places of the axis, not only at which elements there are before one."""
+    return varies(*sizes)(lambda run, group: run.emit(group, fill, places=places))
 
 
 def sort(run: Any, group: Any) -> Any:
     """Padding comes last: behind NaN, which is the greatest; among equals it is behind what is real."""
     down = group.attrs["descending"]
-    return run.emit(group, lambda t: least(t) if down else float("nan") if t.is_float else most(t))
+    return run.emit(group, lambda t: least(t) if down else float("nan") if t.is_float else most(t), places=True)
 
 
 # ------------------------------------------------------------------------------------------------------ from nothing
+@varies("value", "shape")
 def full(run: Any, group: Any) -> Any:
     """A number that depends on a size is an input."""
     shape, dtype = group.attrs["shape"], group.attrs["dtype"]
@@ -68,25 +76,29 @@ def full(run: Any, group: Any) -> Any:
     return run.results(group, [made], {})
 
 
+@varies("value")
 def constant(run: Any, group: Any) -> Any:
     """Numbers that depend on a size are an input."""
     (_, axes), *_ = run.results(group, [None], {})
     return [(run.extra(group.nodes[0].outputs[0].type, axes, group.nodes[1].attrs["value"].array), axes)]
 
 
+@varies("shape")
 def iota(run: Any, group: Any) -> Any:
     found = run.results(group, [get("iota")(**group.attrs)], {})
     run.single(group, found[0][1][group.attrs["axis"]])
     return found
 
 
+@varies("shape")
 def random_bits(run: Any, group: Any) -> Any:
     """Element i of a draw is a function of i: the place of an element at the real sizes."""
     shape, dtype = group.attrs["shape"], group.attrs["dtype"]
     (_, axes), *_ = run.results(group, [None], {})
-    if all(a is None for a in axes[1:]):
+    padded = [run.single(group, a) for a in axes]
+    if not any(padded[1:]):
         return [(get("random_bits")(group.items[0].new, shape=shape, dtype=dtype), axes)]
-    if group.nodes[0].outputs[0].type.size >= 2**32 or not all(run.single(group, a) or a is None for a in axes):
+    if group.nodes[0].outputs[0].type.size >= 2**32:
         return run.refuse(group, "draws 2**32 numbers or more")
     index = get("full")(value=0, shape=shape, dtype=uint32)
     stride = get("full")(value=1, shape=(), dtype=uint32)
@@ -100,6 +112,7 @@ def random_bits(run: Any, group: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes
+@varies("shape")
 def reshape(run: Any, group: Any) -> Any:
     """Factors of the axes in a row; each new axis takes some, splitting fixed ones. A padded one stays whole."""
     (item,) = group.items
@@ -123,6 +136,7 @@ def reshape(run: Any, group: Any) -> Any:
     return [(get("reshape")(item.new, shape=shape), tuple(axes))]
 
 
+@varies("shape")
 def broadcast_to(run: Any, group: Any) -> Any:
     (item,) = group.items
     skip = len(group.attrs["shape"]) - item.new.ndim
@@ -143,6 +157,7 @@ def reverse(run: Any, group: Any) -> Any:
     return [(get("reverse")(x, axes=tuple(plain)) if plain else x, item.axes)]
 
 
+@varies("starts", "limits", "strides")
 def slice_(run: Any, group: Any) -> Any:
     """Axes that begin at a place that depends on a size are taken place by place."""
     (item,) = group.items
@@ -167,6 +182,7 @@ def slice_(run: Any, group: Any) -> Any:
     return run.results(group, [get("slice")(x, **attrs)], known)
 
 
+@varies("low", "high")
 def pad(run: Any, group: Any) -> Any:
     """The padding behind is of the same value as the border. An axis whose place depends on a size is written there."""
     item, value = group.items
@@ -250,6 +266,7 @@ def take_along_axis(run: Any, group: Any) -> Any:
     return [(made, indices.axes)]
 
 
+@varies("size")
 def index_sum(run: Any, group: Any) -> Any:
     """Padding adds zeros; the size may be a dimension."""
     indices, updates = group.items
@@ -290,6 +307,7 @@ def _starts(run: Any, group: Any, x: Any, sizes: Sequence[Any], starts: Sequence
     return clamped
 
 
+@varies("sizes")
 def dynamic_slice(run: Any, group: Any) -> Any:
     """An axis taken whole stays padded; within the real places of another a part of fixed size is taken."""
     x, *starts = group.items
@@ -317,6 +335,7 @@ def _spread(flag: Value, type: TensorType) -> Value:
     return made
 
 
+@varies("callee", "results")
 def call(run: Any, group: Any) -> Any:
     """The function itself, in place."""
     names = group.each("callee")
@@ -330,6 +349,7 @@ def call(run: Any, group: Any) -> Any:
     return [(i.new, i.axes) for i in found]
 
 
+@varies("body", "backward")
 def custom_vjp(run: Any, group: Any) -> Any:
     """After differentiation only the function itself is left."""
     found = run.replay(group.each("body"), group.items)
@@ -341,6 +361,7 @@ def barrier(run: Any, group: Any) -> Any:
     return [(v, i.axes) for v, i in zip(values, group.items, strict=True)]
 
 
+@varies("body")
 def remat(run: Any, group: Any) -> Any:
     body = run.body(group.each("body"), [i.axes for i in group.items])
     (fn,), more = run.close([body], len(group.items))
@@ -348,6 +369,7 @@ def remat(run: Any, group: Any) -> Any:
     return [(v, o.axes) for v, o in zip(values, body.outputs, strict=True)]
 
 
+@varies("then", "orelse")
 def if_(run: Any, group: Any) -> Any:
     pred, *operands = group.items
     bodies = [run.body(group.each(name), [i.axes for i in operands]) for name in ("then", "orelse")]
@@ -358,11 +380,10 @@ def if_(run: Any, group: Any) -> Any:
     return [(v, o.axes) for v, o in zip(values, bodies[0].outputs, strict=True)]
 
 
+@varies("cond", "body")
 def while_(run: Any, group: Any) -> Any:
     n = group.attrs["n_consts"]
     axes = [i.axes for i in group.items]
-    if not (group.same("capacity") if "capacity" in group.attrs else True):
-        run.refuse(group, "keeps another number of trips at another size")
     bodies = [run.body(group.each(name), axes) for name in ("cond", "body")]
     if any(o.axes != a for o, a in zip(bodies[1].outputs, axes[n:], strict=True)):
         run.refuse(group, "has a carry that is padded in different ways before and after a trip")
@@ -373,6 +394,7 @@ def while_(run: Any, group: Any) -> Any:
     return list(zip(values, axes[n:], strict=True))
 
 
+@varies("body", "length")
 def scan(run: Any, group: Any) -> Any:
     """Over a padded axis, the trips beyond the real ones leave the carry as it is."""
     n, k, length = group.attrs["n_consts"], group.attrs["n_carry"], group.each("length")

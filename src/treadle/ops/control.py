@@ -294,9 +294,22 @@ class _WhileReverse:
         self.flags = flags
         self.line = run.linearise(body, self.wrt, self.live)
         self.again = quiet(self.line.forward, run.context.fns)
-        self.stacked = [p is None or p >= n_consts for p in self.line.from_param]
+        self.after = self._kept_after()
+        self.stacked = [
+            (p is None or p >= n_consts) and j is None
+            for p, j in zip(self.line.from_param, self.after, strict=True)
+        ]
+        self.carried_after = sorted({j for j in self.after if j is not None})
         self.saved = picked(self.line.residual_types, self.stacked)
         self.trips = capacity or _capacity(self.saved)
+
+    def _kept_after(self) -> list[int | None]:
+        """For each residual that is a carry after its trip, and is kept before the next one anyway: which carry."""
+        outputs, from_param = self.line.forward.outputs, self.line.from_param
+        k = len(self.init)
+        kept = [j for j in range(k) if self.n + j in from_param]
+        place = {outputs[j]: j for j in kept}
+        return [place.get(r) if p is None else None for r, p in zip(outputs[k:], from_param, strict=True)]
 
     def loop(self, stop: Value | None, init: Sequence[Value], stacks: Sequence[Value]) -> tuple[Value, ...]:
         """Run forward and keep residuals: (carry, trip count, stacks). stop: the count to end at (default: cond
@@ -332,10 +345,11 @@ class _WhileReverse:
         results = self.loop(None, self.init, stacks)
         k = len(self.init)
         count, stacks = results[k], list(results[k + 1 :])
-        fixed = [self.consts[p] for p, s in zip(self.line.from_param, self.stacked, strict=True) if not s]
+        fixed = [self.consts[p] for p in self.line.from_param if p is not None and p < self.n]
+        last = [results[j] for j in self.carried_after]
 
         def pullback(*cts: Value) -> list[Value | None]:
-            grads = self.backward(count, stacks, fixed, picked(cts, self.live))
+            grads = self.backward(count, stacks, fixed, picked(cts, self.live), last)
             n_live = sum(self.live)
             ends = [
                 g if f else None for g, f in zip(spread(grads[:n_live], self.live), self.flags[self.n :], strict=True)
@@ -344,10 +358,12 @@ class _WhileReverse:
 
         return tuple(results[:k]), pullback
 
-    def backward(self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value]) -> Sequence[Value]:
+    def backward(
+        self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value], last: list[Value]
+    ) -> Sequence[Value]:
         """Cotangents of the live carry at the start, then sums of the constants' gradients."""
         sums = [zeros(t.type) for t, f in zip(self.consts, self.flags, strict=False) if f]
-        state = [*cts, *sums]
+        state = [*cts, *sums, *last]
         consts = [*fixed, *self.consts, *self.init]
         a, z = len(fixed), len(state)
 
@@ -355,19 +371,21 @@ class _WhileReverse:
             return greater(args[len(consts)], 0)
 
         def segment(*args: Value) -> list[Value]:
-            held, (end, *rest) = args[: len(consts)], args[len(consts) :]
-            start = sub(end, add(_remainder(sub(end, 1), self.trips), 1))
-            state = self.walk_back(start, end, held[:a], rest[:z], rest[z:])
+            """The stacks are filled before they are read, not after, so that XLA can fill them in place."""
+            held, (end, refill, *rest) = args[: len(consts)], args[len(consts) :]
             again = self.with_inputs(held[a : a + self.n], held[a + self.n :])
-            refilled = again.loop(start, again.init, rest[z:])
-            return [start, *state, *refilled[len(self.init) + 1 :]]
+            stacks = again.loop(refill, again.init, rest[z:])[len(self.init) + 1 :]
+            start = sub(end, add(_remainder(sub(end, 1), self.trips), 1))
+            state = self.walk_back(start, end, held[:a], rest[:z], stacks)
+            return [start, start, *state, *stacks]
 
-        args = [*consts, count, *state, *stacks]
+        # The last segment is on the stacks: nothing to run again.
+        args = [*consts, count, number(0), *state, *stacks]
         types = types_of(args)
         # A second derivative keeps one segment, which has whole stacks: mostly there is one.
         bodies = {"cond": region(more, types, "segments"), "body": region(segment, types, "segment")}
         ends = while_(*args, **bodies, n_consts=len(consts), capacity=1)
-        return tuple(ends[1 : 1 + z])
+        return tuple(ends[2 : 2 + len(cts) + len(sums)])
 
     def with_inputs(self, consts: Sequence[Value], init: Sequence[Value]) -> _WhileReverse:
         """The same loop on other values (inside a region)."""
@@ -380,7 +398,7 @@ class _WhileReverse:
     ) -> tuple[Value, ...]:
         """The state after the trips end-1 down to start are reversed."""
         held = [start, *fixed, *stacks]
-        n_live, a = sum(self.live), 1 + len(fixed)
+        n_live, a, z = sum(self.live), 1 + len(fixed), len(state) - len(self.carried_after)
 
         def test(*args: Value) -> Any:
             return greater(args[len(held)], args[0])
@@ -389,11 +407,16 @@ class _WhileReverse:
             i, before = sub(args[len(held)], 1), args[len(held) + 1 :]
             slot = _remainder(i, self.trips)
             kept, still = iter([peek(s, slot) for s in args[a : len(held)]]), iter(args[1:a])
-            residuals = [next(kept) if s else next(still) for s in self.stacked]
+            after = dict(zip(self.carried_after, before[z:], strict=True))
+            residuals = [
+                after[j] if j is not None else next(kept) if s else next(still)
+                for j, s in zip(self.after, self.stacked, strict=True)
+            ]
             grads = build.inline(self.line.backward, [*residuals, *before[:n_live]])
             n_const = len(grads) - n_live
-            sums = [add(x, g) for x, g in zip(before[n_live:], grads[:n_const], strict=True)]
-            return [i, *grads[n_const:], *sums]
+            sums = [add(x, g) for x, g in zip(before[n_live:z], grads[:n_const], strict=True)]
+            carry = [residuals[self.line.from_param.index(self.n + j)] for j in self.carried_after]
+            return [i, *grads[n_const:], *sums, *carry]
 
         args = [*held, end, *state]
         types = types_of(args)

@@ -45,7 +45,7 @@ def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, gr
     """
 
 
-conv.padded(_padding.filled(_padding.zero, "stride", "dilation"))
+conv.padded(_padding.filled(_padding.zero, places=True))
 
 
 @op(jvp="multilinear")
@@ -59,7 +59,7 @@ def conv_input_grad(
     """
 
 
-conv_input_grad.padded(_padding.filled(_padding.zero, "stride", "dilation"))
+conv_input_grad.padded(_padding.filled(_padding.zero, "input_size", places=True))
 
 
 @op(jvp="multilinear", onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"))
@@ -73,7 +73,7 @@ def conv_weight_grad(
     """
 
 
-conv_weight_grad.padded(_padding.filled(_padding.zero, "stride", "dilation"))
+conv_weight_grad.padded(_padding.filled(_padding.zero, places=True))
 
 
 def _ranks(x: TensorType, y: TensorType) -> int:

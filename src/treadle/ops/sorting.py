@@ -221,7 +221,7 @@ def top_k(x: Value, *, k: int) -> Any:
     """
 
 
-top_k.padded(_padding.filled(_padding.least, "k"))
+top_k.padded(_padding.filled(_padding.least, places=True))
 
 
 @top_k.type

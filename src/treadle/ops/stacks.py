@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import bool_
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, f32, f64, i32
@@ -43,6 +44,22 @@ def _(stack: TensorType, item: TensorType, index: TensorType) -> tuple[TensorTyp
 @exchange.expand
 def _(stack: Value, item: Value, index: Value) -> tuple[Value, Value]:
     return peek(stack, index), push(stack, item, index)
+
+
+@exchange.hlo
+def _(b: Any, stack: Any, item: Any, index: Any) -> Any:
+    """Both rows go through a branch, of which always the same side is taken: so XLA sees that the row is read before it
+    is written, and copies no stack."""
+    of_stack, of_item, of_index = b.types
+    row, zeros = of_stack.with_shape((1, *of_item.shape)), [b.splat(0, of_index)] * of_item.rank
+    old = b.op("dynamic_slice", stack, index, *zeros, slice_sizes=row.shape, types=row)
+    new = b.op("reshape", item, types=row)
+    ge = "#stablehlo<comparison_direction GE>"
+    usual = b.op("compare", index, b.splat(-1, of_index), types=of_index.with_dtype(bool_), comparison_direction=ge)
+    sides = [b.region((), lambda inner: (old, new)), b.region((), lambda inner: (new, old))]
+    old, new = b.op("if", usual, regions=sides, types=(row, row))
+    pushed = b.op("dynamic_update_slice", stack, new, index, *zeros, types=of_stack)
+    return b.op("reshape", old, types=of_item), pushed
 
 
 @exchange.axes

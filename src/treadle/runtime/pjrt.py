@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import io
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -236,10 +237,18 @@ def _assemble(array: Any) -> np.ndarray[Any, Any]:
 
 
 def twin(array: Any) -> Any:
-    """Another object for the same device memory; donating either takes it from both."""
+    """Another object for the same device memory. Donating either takes it from both: the twin counts as a holder of
+    `array`, and is itself one of `twins` as long as it lives."""
     lib = _load()
     handler = lib.ext.array_result_handler(array.aval, array.sharding, committed=True, **lib.handler_options)
-    return handler([array])
+    made = handler([array])
+    made.base = array
+    key = id(made)
+    twins[key] = weakref.ref(made, lambda _: twins.pop(key))
+    return made
+
+
+twins: dict[int, weakref.ref[Any]] = {}
 
 
 def deleted_test() -> Callable[[Any], bool]:

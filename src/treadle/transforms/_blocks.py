@@ -243,9 +243,7 @@ def _plain(node: Node) -> bool:
     return "callee" not in node.attrs and not node.op.has_regions
 
 
-def _origins(
-    blocks: Sequence[Block], cuts: Mapping[str, Cut], start: dict[Value, Value]
-) -> dict[Value, Value | None]:
+def _origins(blocks: Sequence[Block], cuts: Mapping[str, Cut], start: dict[Value, Value]) -> dict[Value, Value | None]:
     """For each variable written by jumps and calls alone, the one argument from outside that it always is; or None."""
     origin: dict[Value, Value | None] = dict(start)
     moves = [pair for b in blocks for pair in _moves(b.end, cuts)]
@@ -256,7 +254,7 @@ def _origins(
     while changed:
         changed = False
         for new, old in moves:
-            if old in origin and (new not in origin or origin[new] is not origin[old] and origin[new] is not None):
+            if old in origin and (new not in origin or (origin[new] is not origin[old] and origin[new] is not None)):
                 origin[new] = origin[old] if new not in origin else None
                 changed = True
     return origin

@@ -5,7 +5,7 @@ The same Python function is traced at several points (sizes of the dimensions); 
 by node. Point 0 is the bucket, whose shapes the program has; point 1 is the call at hand, whose numbers it uses: a
 number or literal that differs between the points becomes an input (`Extra`) with its value at point 1. The other points
 vary one dimension each, so that it shows which sizes come from which dimension. Whatever cannot be told apart for sure
-is refused (E0240, E0241); nothing is guessed.
+is refused (E0260, E0261); nothing is guessed.
 
 What stands in the padding of a value may be anything, NaN included. Where an op would let it into a result, it is
 replaced first: by the op's `padded` rule, by zeros in sums and products, or in the op's expansion.
@@ -142,7 +142,7 @@ def pad_fn(
     """The function traced at `points` as one program. axes: those of the arguments, which are the first parameters;
     `tables` are the functions that each trace calls.
 
-    Raises E0240 for an op that cannot take padding there, E0241 where the traces differ in more than sizes.
+    Raises E0260 for an op that cannot take padding there, E0261 where the traces differ in more than sizes.
     """
     run = Padding(tuple(points), tuple(tables))
     plain: list[Axes] = [(None,) * p.type.rank for p in fns[0].params[len(axes) :]]
@@ -245,7 +245,8 @@ class Padding:
 
     def _group(self, nodes: Sequence[Node], env: Sequence[Env]) -> Group:
         first = nodes[0]
-        if any(n.op is not first.op or len(n.outputs) != len(first.outputs) for n in nodes):
+        kinds = [(n.op, [(o.type.dtype, o.type.rank) for o in n.outputs]) for n in nodes]
+        if any(kind != kinds[0] for kind in kinds):
             self.differ(first)
         inputs = self._common([[each[v] for v in n.inputs] for n, each in zip(nodes, env, strict=True)], [first])
         return Group(tuple(nodes), tuple(inputs))
@@ -284,18 +285,21 @@ class Padding:
         if same and not any(i.padded for i in group.items) and self._fixed(group):
             return self.results(group, emit(node, tuple([i.new for i in group.items])), {})
         rule = rules.get("padded")
-        if rule:
+        if rule and all(a in getattr(rule, "varies", ()) or group.same(a) for a in group.attrs):
             found: Results = rule(self, group)
             if found is not NotImplemented:
                 return found
-        elif same and not rules.get("effect"):
+        elif not rule and same and not rules.get("effect"):
             found = self.emit(group, _zero if rules.get("jvp") in ("linear", "multilinear") else None, whole=False)
             if found is not NotImplemented:
                 return found
         if rules.get("expand"):
             fns = [expansion(n.op, tuple([v.type for v in n.inputs]), n.attrs) for n in group.nodes]
             return [(i.new, i.axes) for i in self.replay(fns, group.items)]
-        return self.refuse(group, "needs that axis whole")
+        if rule:
+            self.differ(node)
+        differs = rules.get("effect") and not any(i.padded for i in group.items)
+        return self.refuse(group, "acts on a size" if differs else "needs that axis whole")
 
     def _fixed(self, group: Group) -> bool:
         types = [[o.type for o in n.outputs] for n in group.nodes]
@@ -314,10 +318,10 @@ class Padding:
         return [Item(new, axes) for new, axes in results]
 
     # ------------------------------------------------------------------------------------------- what rules use
-    def emit(self, group: Group, fill: Fill | None, *, whole: bool = True) -> Any:
+    def emit(self, group: Group, fill: Fill | None, *, whole: bool = True, places: bool = False) -> Any:
         """The node itself at the bucket's sizes. By its axes rule, padded axes pass through or are cut: summed, or
         needed whole. `fill` gives what is put into the padding of cut axes; without it, or for axes needed
-        whole unless `whole`, NotImplemented."""
+        whole unless `whole`, NotImplemented. places: see `single`."""
         node = group.nodes[0]
         names = axes_of(node)
         if names is None:
@@ -335,6 +339,8 @@ class Padding:
                     self.refuse(group, "joins axes that are padded in different ways")
                 if name not in kept and axis is not None:
                     cut.append(i)
+                    if places:
+                        self.single(group, axis)
                     if name in names.whole and not whole:
                         return NotImplemented
             if cut and fill is None:
@@ -380,7 +386,7 @@ class Padding:
         return math.prod(f if isinstance(f, int) else self.points[point][f.name] + f.offset for f in axis)
 
     def count(self, axis: Axis) -> Value:
-        """The real size of an axis that is one dimension, as i32[]. Raises E0240 for merged axes."""
+        """The real size of an axis that is one dimension, as i32[]. Raises E0260 for merged axes."""
         assert axis is not None
         (factor,) = axis
         assert isinstance(factor, Dim)
@@ -388,7 +394,7 @@ class Padding:
         return size if not factor.offset else get("add")(size, factor.offset)
 
     def single(self, group: Group, axis: Axis) -> bool:
-        """Whether an axis is one dimension (True) or not padded (False). Raises E0240 for axes merged into one."""
+        """Whether an axis is one dimension (True) or not padded (False). Raises E0260 for axes merged into one."""
         if axis is not None and len(axis) > 1:
             self.refuse(group, "looks at places of an axis that was made of several by a reshape")
         return axis is not None
@@ -439,25 +445,25 @@ class Padding:
 
     # ------------------------------------------------------------------------------------------------ refusals
     def refuse(self, group: Group, why: str) -> NoReturn:
-        """Raise E0240 for the op of this group."""
+        """Raise E0260 for the op of this group."""
         node = group.nodes[0]
         names = sorted({f.name for i in group.items for a in i.axes if a for f in a if isinstance(f, Dim)})
         over = f" over {' and '.join(names)}" if names else ""
         raise UserError(
-            "E0240",
+            "E0260",
             f"{node.op.name}{over} {why}, so it cannot be padded",
             fix="rewrite that line (docs/dynamic-shapes.md), or leave the dimension out of dynamic=",
-            where=node.where,
+            where=None if node.where is where.UNKNOWN else node.where,  # of an expansion: where the op stands
         )
 
     def differ(self, node: Node | None = None) -> NoReturn:
-        """Raise E0241: the function is not the same at all points from this node on."""
+        """Raise E0261: the function is not the same at all points from this node on."""
         sizes = " and ".join(str(dict(p)) for p in self.points[:2])
         raise UserError(
-            "E0241",
+            "E0261",
             f"the function does other things at other sizes (traced at {sizes})",
             fix="do not branch or loop in Python on a dynamic size: use td.where, td.scan or a loop over a tensor",
-            where=None if node is None else node.where,
+            where=None if node is None or node.where is where.UNKNOWN else node.where,
         )
 
 

@@ -29,7 +29,7 @@ from treadle.ops.creation import full
 from treadle.ops.effects import host_call
 from treadle.ops.elementwise import add
 from treadle.ops.stacks import exchange
-from treadle.transforms._blocks import Block, Branch, Call, Cut, Item, Jump, Return, cut, liveness, reached, settle
+from treadle.transforms._blocks import Block, Branch, Call, Cut, Jump, Return, cut, liveness, reached, settle
 from treadle.transforms.dce import remove_dead
 
 _STACK_BYTES = 256 << 20
@@ -39,21 +39,22 @@ _DOWN, _STAY, _UP = 1, 0, -1
 
 
 def as_loop(fn: Fn, name: str, fns: Mapping[str, Fn], capacity: int = 0) -> Fn:
-    """The function `fn`, which calls itself by `name`, without these calls; functions of `fns` that it calls and that
-    call it again are part of the loop, all others stay called.
+    """The function `fn`, which calls itself by `name`, without recursion. Functions of `fns` that it calls are part of
+    the loop if they call it again, themselves, or one that does; all others stay called.
 
     capacity: calls that may be open at once, 0 for the flag's number (see the module). Raises E0313 for a call from
     inside an op that cannot be taken apart. A program that goes deeper raises E0312 when it runs.
     """
     fns = {**fns, name: fn}
-    group = {key: remove_dead(fns[key], fns) for key in _circle(name, fns)}
+    group = {key: remove_dead(fns[key], fns) for key in _group(name, fns)}
     if not group:
         return fn
     return build.trace(lambda *args: _Machine(group, name, capacity).run(args), fn.in_types, fn.name, dict(fns))
 
 
-def _circle(name: str, fns: Mapping[str, Fn]) -> list[str]:
-    """The functions that `name` calls, directly or not, and that call it."""
+def _group(name: str, fns: Mapping[str, Fn]) -> list[str]:
+    """`name` and the functions that it calls, directly or not: those of them that call themselves or come to one that
+    does."""
 
     def called(start: str) -> set[str]:
         found: set[str] = set()
@@ -64,7 +65,9 @@ def _circle(name: str, fns: Mapping[str, Fn]) -> list[str]:
             todo += new
         return found
 
-    return [key for key in fns if key in called(name) and name in called(key)]
+    below = {key: called(key) for key in fns}
+    circular = {key for key in fns if key in below[key]}
+    return [key for key in fns if key in {name, *below[name]} and {key, *below[key]} & circular]
 
 
 @dataclass(frozen=True)
@@ -225,7 +228,9 @@ class _Machine:
         values = [env[v] for v in names]
 
         def side(block: Block) -> Fn:
-            return region(lambda *args: self.go_on(block, dict(zip(names, args, strict=True))), types_of(values), "side")
+            return region(
+                lambda *args: self.go_on(block, dict(zip(names, args, strict=True))), types_of(values), "side"
+            )
 
         return list(if_(pred, *values, then=side(then), orelse=side(orelse)))
 
@@ -335,7 +340,9 @@ class _Registers:
         for block in machine.blocks:
             if isinstance(block.end, Call):
                 results = block.end.results
-                self.results[block.end.back] = dict(zip(results, machine.results.places(types_of(results)), strict=True))
+                self.results[block.end.back] = dict(
+                    zip(results, machine.results.places(types_of(results)), strict=True)
+                )
         self.needs = {b: [v for v in machine.live[b] if v not in self.results.get(b, ())] for b in machine.pcs}
         kept = {v: None for b in self.results for v in self.needs[b]}
         others = {v: None for needs in self.needs.values() for v in needs if v not in kept}

@@ -25,6 +25,15 @@ from treadle.frontend import trace as tracing
 from treadle.nn.cell import Parameter
 
 Function = Callable[..., Any]
+_MOST_KEPT = 8  # gradient functions that one GradOperation remembers
+
+
+def _run(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function's results, tagged. While tracing it is called as a jitted one is: as a part of the trace, its
+    decisions on tensors included."""
+    tag(args), tag(kwargs)
+    inside = tracing.current() is not None and isinstance(function, types.FunctionType | types.MethodType)
+    return tag((compile_function(function) if inside else function)(*args, **kwargs))
 
 
 class _Tagging:
@@ -35,8 +44,7 @@ class _Tagging:
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tag(args), tag(kwargs)
-        return tag(self.function(*args, **kwargs))
+        return _run(self.function, args, kwargs)
 
 
 class Compiled:
@@ -122,7 +130,7 @@ def _differentiated(
     """(all results, gradients by the tensors `wrt`); has_aux: only the first result counts."""
 
     def objective() -> tuple[Any, Any]:
-        result = tag(function(*args, **kwargs))
+        result = _run(function, args, kwargs)
         first = result[0] if has_aux and isinstance(result, tuple) else result
         return _objective(first, sens), result
 
@@ -233,22 +241,21 @@ class GradOperation:
     def __call__(self, function: Any, weights: Any = None) -> Function:
         """The gradient function; the same one for the same arguments, so that it is compiled once."""
         key = (id(function), tuple(map(id, _weights(weights))))
-        known = self._made.get(key)
-        if known is not None and known[0]() is function:
-            made: Function = known[1]
-            return made
-        made = self._make(function, weights)
-        if hasattr(type(function), "__weakref__") and not isinstance(function, types.MethodType):
-            self._made[key] = (weakref.ref(function), made)
+        if key not in self._made:
+            while len(self._made) >= _MOST_KEPT:
+                del self._made[next(iter(self._made))]
+            self._made[key] = function, self._make(function, weights)
+        made: Function = self._made[key][1]
         return made
 
     def _make(self, function: Any, weights: Any) -> Function:
         if self.get_by_list and weights is None:
             if not hasattr(function, "trainable_params"):
-                raise UserError("E0594", "get_by_list without weights", fix="pass ParameterTuple(net.trainable_params())")
+                raise UserError(
+                    "E0594", "get_by_list without weights", fix="pass ParameterTuple(net.trainable_params())"
+                )
             weights = function.trainable_params()
         chosen = _weights(weights) if self.get_by_list else []
-        target = weakref.ref(function) if hasattr(function, "trainable_params") else lambda: function
 
         def run(*args: Any, **kwargs: Any) -> Any:
             sens = args[-1] if self.sens_param else None
@@ -257,7 +264,7 @@ class GradOperation:
             inputs = floats if self.get_all else [] if self.get_by_list else floats[:1]
             if not inputs and not chosen:
                 raise UserError("E0305", "no argument is a float tensor", fix="pass one to differentiate by")
-            _, grads = _differentiated(target(), args, kwargs, [*inputs, *chosen], False, sens)
+            _, grads = _differentiated(function, args, kwargs, [*inputs, *chosen], False, sens)
             n = len(inputs)
             if self.get_by_list:
                 return (tuple(grads[:n]), tuple(grads[n:])) if self.get_all else tuple(grads)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from treadle.base.errors import UserError, UserAttributeError
+from treadle.base.errors import UserAttributeError, UserError
 
 # Where Treadle keeps what a module of MindSpore holds.
-_HOMES = (("treadle.nn", "td.nn"), ("treadle.nn.functional", "td.nn.functional"), ("treadle.frontend.functions", "td"))
-_HOMES += (("treadle.optim", "td.optim"), ("treadle.train", "td.train"), ("treadle.frontend.create", "td"))
-_HOMES += (("treadle.frontend.linalg", "td.linalg"), ("treadle.frontend.special", "td"), ("treadle.api", "td"))
+_HOMES = [
+    ("treadle.nn", "td.nn"),
+    ("treadle.nn.functional", "td.nn.functional"),
+    ("treadle.frontend.functions", "td"),
+    ("treadle.optim", "td.optim"),
+    ("treadle.train", "td.train"),
+    ("treadle.frontend.create", "td"),
+    ("treadle.frontend.linalg", "td.linalg"),
+    ("treadle.api", "td"),
+]
 
 
 def nearest(name: str) -> str:
@@ -26,12 +34,14 @@ def nearest(name: str) -> str:
 
 
 def missing(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module: E0592 for a name that it lacks."""
+    """The `__getattr__` of a package: its modules are loaded when asked for; E0592 for a name that it lacks."""
     shown = module.replace("treadle.compat.", "")
 
-    def lacks(name: str) -> NoReturn:
+    def lacks(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if hasattr(sys.modules[module], "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None:
+            return importlib.import_module(f"{module}.{name}")
         why = f"{shown}.{name} is not covered by treadle.compat.mindspore"
         # `from module import name` would put its own error in place of an AttributeError
         asked = sys._getframe(1).f_code.co_name

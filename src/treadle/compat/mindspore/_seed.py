@@ -23,7 +23,7 @@ def set_seed(seed: int) -> None:
         raise UserError("E0590", f"the seed is {seed!r}", fix="give an integer of 0 or more")
     _Seed.value = seed
     manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 (scripts make their data with the old interface after set_seed)
+    np.random.seed(seed % 2**32)
     random.seed(seed)
     _Seed.data = np.random.default_rng(seed)
 

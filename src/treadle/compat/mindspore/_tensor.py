@@ -4,9 +4,12 @@ Both are Treadle's own classes with other methods: the handle is the same, so pr
 difference. Functions of this package call Treadle and `tag` what comes back.
 """
 
+# mypy: disable-error-code="override"
+# The methods have the arguments of MindSpore, not those of the class that they replace.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,7 +27,7 @@ _KINDS = "biufc"
 
 
 def tag(value: Any) -> Any:
-    """`value` itself; the Treadle tensors in it (also in tuples, lists and dicts) have MindSpore's methods from now on."""
+    """`value` itself; Treadle's tensors in it (also in tuples, lists, dicts) have MindSpore's methods from now on."""
     kind = type(value)
     if kind is base.Tensor:
         value.__class__ = Tensor
@@ -58,11 +61,11 @@ def promoted(x: DType, y: DType) -> DType:
 def together(x: Any, y: Any) -> tuple[Any, Any]:
     """Two operands in their common type; Python numbers stay as they are, NumPy's become such."""
     x, y = (v.item() if isinstance(v, np.generic) else Tensor(v) if isinstance(v, np.ndarray) else v for v in (x, y))
-    if isinstance(x, base.Tensor) and isinstance(y, base.Tensor) and x._weak is None and y._weak is None:
-        if x.dtype is not y.dtype:
-            kind = promoted(x.dtype, y.dtype)
-            return x.astype(kind), y.astype(kind)
-    return x, y
+    strong = [isinstance(v, base.Tensor) and v._weak is None for v in (x, y)]
+    if not all(strong) or x.dtype is y.dtype:
+        return x, y
+    kind = promoted(x.dtype, y.dtype)
+    return x.astype(kind), y.astype(kind)
 
 
 def quotient_operands(x: Any, y: Any) -> tuple[Any, Any]:
@@ -114,7 +117,7 @@ class Tensor(base.Tensor):
         facts = f"shape={list(self.shape)}, dtype={type_name(self.dtype)}"
         if tracing.is_symbolic(self):
             return f"Tensor({facts}, traced)"
-        return f"Tensor({facts}, value=\n{self.numpy()!r})".replace("array(", "").replace("))", ")")
+        return f"Tensor({facts}, value=\n{np.array2string(self.numpy(), separator=', ')})"
 
     @property
     def T(self) -> Any:
@@ -132,6 +135,12 @@ class Tensor(base.Tensor):
         return self.size * self.dtype.bytes
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        sizes = [math.prod(self.shape[i + 1 :]) for i in range(self.ndim)]
+        return tuple([n * self.dtype.bytes for n in sizes])
+
+    @property
     def data(self) -> Any:
         """The tensor itself."""
         return self
@@ -142,6 +151,11 @@ class Tensor(base.Tensor):
             return super().item()
         found = self.reshape(-1)[index] if isinstance(index, int) else self[tuple(index)]
         return found.item()
+
+    @staticmethod
+    def from_numpy(array: Any) -> Any:
+        """A tensor with the elements of an array; the memory is not shared."""
+        return Tensor(array)
 
     def init_data(self, *_: Any) -> Any:
         """The tensor itself: initialisers fill at once."""
@@ -266,7 +280,8 @@ def _operator(name: str) -> Any:
 
 def _give_methods() -> None:
     """Operators that promote as MindSpore's, and Treadle's other methods with tagged results."""
-    names = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
+    every = dir(base.Tensor)
+    names = [n[3:-2] for n in every if n.startswith("__r") and f"__{n[3:-2]}__" in every]  # those with a reflected form
     for name in names:
         setattr(Tensor, f"__{name}__", _operator(f"__{name}__"))
         setattr(Tensor, f"__r{name}__", _operator(f"__r{name}__"))
@@ -277,9 +292,14 @@ def _give_methods() -> None:
         setattr(Tensor, name, tagged(getattr(base.Tensor, name)))
     Tensor.__iter__ = lambda self: iter([self[i] for i in range(len(self))])  # type: ignore[method-assign]
     Tensor.__hash__ = base.Tensor.__hash__  # type: ignore[method-assign]
-    for name in dir(base.Tensor):
+    for name in every:
         found = getattr(base.Tensor, name)
-        if not name.startswith("_") and name not in vars(Tensor) and callable(found) and name not in ("numpy", "tolist"):
+        if (
+            not name.startswith("_")
+            and name not in vars(Tensor)
+            and callable(found)
+            and name not in ("numpy", "tolist")
+        ):
             setattr(Tensor, name, tagged(found))
 
 

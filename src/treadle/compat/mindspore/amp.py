@@ -13,6 +13,7 @@ from treadle.compat.mindspore.nn.norm import GroupNorm, InstanceNorm2d, LayerNor
 from treadle.compat.mindspore.nn.wrap import (
     DynamicLossScaleUpdateCell,
     TrainOneStepCell,
+    TrainOneStepWithLossScaleCell,
     WithLossCell,
     all_finite,
 )
@@ -38,13 +39,29 @@ def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: Any = dtype
 
 
 def build_train_network(
-    network: Any, optimizer: Any, loss_fn: Any = None, level: str = "O0", boost_level: str = "O0", **options: Any
+    network: Any,
+    optimizer: Any,
+    loss_fn: Any = None,
+    level: str = "O0",
+    boost_level: str = "O0",
+    loss_scale_manager: Any = None,
+    **options: Any,
 ) -> Any:
-    """The cell of one training step."""
+    """The cell of one training step; with a loss_scale_manager its loss is scaled."""
     if boost_level != "O0" or any(v is not None for v in options.values()):
         raise UserError("E0592", "build_train_network with these options is not covered", fix="leave them out")
     net = auto_mixed_precision(network, level)
-    return TrainOneStepCell(net if loss_fn is None else WithLossCell(net, loss_fn), optimizer).set_train()
+    return train_step(net if loss_fn is None else WithLossCell(net, loss_fn), optimizer, loss_scale_manager).set_train()
+
+
+def train_step(net: Any, optimizer: Any, manager: Any) -> Any:
+    """The cell of one step of a network that gives its loss, scaled as the manager (or None) says."""
+    if manager is None:
+        return TrainOneStepCell(net, optimizer)
+    update = manager.get_update_cell()
+    if update is None:
+        return TrainOneStepCell(net, optimizer, manager.get_loss_scale())
+    return TrainOneStepWithLossScaleCell(net, optimizer, update)
 
 
 class StaticLossScaler:
@@ -73,7 +90,7 @@ class StaticLossScaler:
 
 
 class DynamicLossScaler(StaticLossScaler):
-    """A scale that is divided by scale_factor when gradients are not finite, multiplied after scale_window good ones."""
+    """A scale: divided by scale_factor when gradients are not finite, multiplied after scale_window good ones."""
 
     def __init__(self, scale_value: float, scale_factor: int, scale_window: int) -> None:
         super().__init__(scale_value)

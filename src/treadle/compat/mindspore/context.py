@@ -12,12 +12,14 @@ from treadle.api import context as base
 from treadle.base.errors import UserError
 
 GRAPH_MODE, PYNATIVE_MODE = base.GRAPH_MODE, base.PYNATIVE_MODE
+STRICT, LAX = 0, 2  # syntax levels of the other compiler
 _IGNORED = (
     "device_id", "save_graphs", "save_graphs_path", "max_device_memory", "enable_graph_kernel", "max_call_depth",
     "graph_kernel_flags", "reserve_class_name_in_scope", "enable_reduce_precision", "pynative_synchronize",
     "enable_compile_cache", "compile_cache_path", "runtime_num_threads", "memory_optimize_level", "memory_offload",
     "jit_config", "jit_level", "inter_op_parallel_num", "variable_memory_max_size", "auto_tune_mode", "check_bprop",
     "print_file_path", "env_config_path", "ascend_config", "gpu_config", "deterministic", "precompile_only",
+    "jit_syntax_level",
 )  # fmt: skip
 _noted: dict[str, Any] = {}
 
@@ -74,7 +76,9 @@ def _device() -> str:
 
 __all__ = [
     "GRAPH_MODE",
+    "LAX",
     "PYNATIVE_MODE",
+    "STRICT",
     "get_context",
     "reset_auto_parallel_context",
     "set_auto_parallel_context",

@@ -8,25 +8,25 @@ from treadle.base import dtypes
 from treadle.compat.mindspore._missing import missing as _missing
 from treadle.compat.mindspore._tensor import Tensor, tag, tagged
 from treadle.compat.mindspore.common.dtype import bool_, float16, float32, float64, int8, int16, int32, int64, uint8
-from treadle.compat.mindspore.ops import _math, _shape
+from treadle.compat.mindspore.ops import _make, _math, _products, _shape, _unary
 from treadle.frontend import create
 from treadle.frontend import functions as fn
 
 pi, inf, nan, newaxis = 3.141592653589793, float("inf"), float("nan"), None
 add, subtract, multiply = _math.add, _math.sub, _math.mul
 divide, true_divide, power = _math.div, _math.div, _math.pow
-maximum, minimum, matmul = _math.maximum, _math.minimum, _math.matmul
-exp, log, sqrt = _math.exp, _math.log, _math.sqrt
-sin, cos, tanh = _math.sin, _math.cos, tagged(fn.tanh)
-abs, sign, square = _math.abs, _math.sign, _math.square
-where, eye = _math.where, _shape.eye
+maximum, minimum, matmul = _math.maximum, _math.minimum, _products.matmul
+exp, log, sqrt = _unary.exp, _unary.log, _unary.sqrt
+sin, cos, tanh = _unary.sin, _unary.cos, tagged(fn.tanh)
+abs, sign, square = _unary.abs, _unary.sign, _unary.square
+where, eye = _math.where, _make.eye
 sum, mean, prod = tagged(fn.sum), tagged(fn.mean), tagged(fn.prod)
 max, min, var, std = tagged(fn.max), tagged(fn.min), tagged(fn.var), tagged(fn.std)
 argmax, argmin, cumsum = tagged(fn.argmax), tagged(fn.argmin), tagged(fn.cumsum)
 transpose, expand_dims, squeeze = tagged(fn.transpose), tagged(fn.expand_dims), tagged(fn.squeeze)
 dot, outer, tensordot = tagged(fn.dot), tagged(fn.outer), tagged(fn.tensordot)
 broadcast_to, tile, flip = tagged(fn.broadcast_to), tagged(fn.tile), tagged(fn.flip)
-zeros_like, ones_like = _shape.zeros_like, _shape.ones_like
+zeros_like, ones_like = _make.zeros_like, _make.ones_like
 
 
 def array(obj: Any, dtype: Any = None) -> Any:
@@ -39,17 +39,17 @@ asarray = array
 
 def zeros(shape: Any, dtype: Any = dtypes.float32) -> Any:
     """Zeros."""
-    return _shape.zeros(shape, dtypes.of(dtype))
+    return _make.zeros(shape, dtypes.of(dtype))
 
 
 def ones(shape: Any, dtype: Any = dtypes.float32) -> Any:
     """Ones."""
-    return _shape.ones(shape, dtypes.of(dtype))
+    return _make.ones(shape, dtypes.of(dtype))
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """One number everywhere."""
-    return _shape.full(shape, fill_value, dtype=dtype)
+    return _make.full(shape, fill_value, dtype=dtype)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
@@ -59,7 +59,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
 
 def linspace(start: Any, stop: Any, num: int = 50) -> Any:
     """`num` numbers from start to stop."""
-    return _shape.linspace(start, stop, num)
+    return _make.linspace(start, stop, num)
 
 
 def reshape(x: Any, new_shape: Any) -> Any:

@@ -7,11 +7,12 @@ does what the builtin does unless a tensor of the trace is among its arguments.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from treadle.base.errors import UserError
@@ -114,6 +115,12 @@ def _bool(x: Any = False) -> Any:
     return hooks.number(bool, x) if _is_symbolic(x) else bool(x)
 
 
+def item(x: Any) -> Any:
+    """`x.item()`."""
+    kind = {"b": bool, "c": complex, "f": float}.get(x.dtype.kind, int)
+    return hooks.number(kind, x)
+
+
 def _extreme(builtin: Callable[..., Any], larger: bool) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         values = list(args[0]) if len(args) == 1 else list(args)
@@ -166,11 +173,12 @@ class Text:
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
 
-    def __str__(self) -> str:
+    def _refused(self, *_: Any) -> Any:
         why = "a text that shows a tensor is used while tracing, when the numbers are not known"
         raise UserError("E0243", why, fix="print it, use it as a message of assert, or make it outside the function")
 
-    __repr__ = __format__ = __hash__ = __eq__ = __len__ = __iter__ = __getitem__ = __contains__ = __str__  # type: ignore[assignment]
+    __str__ = __repr__ = __format__ = __hash__ = __eq__ = __ne__ = __lt__ = __len__ = _refused  # type: ignore[assignment]
+    __iter__ = __getitem__ = __contains__ = __getattr__ = __mul__ = __bool__ = _refused
 
     def __add__(self, other: Any) -> Text:
         return Text((*self.parts, *_parts(other)))
@@ -187,6 +195,10 @@ def _parts(text: Any) -> tuple[Any, ...]:
 
 def _str(*args: Any, **options: Any) -> Any:
     return Text(((args[0], ord("s"), ""),)) if args and _is_symbolic(args[0]) else str(*args, **options)
+
+
+def _suppress(*exceptions: Any) -> Any:
+    return Catching(contextlib.suppress(*exceptions))
 
 
 def _repr(x: Any) -> Any:
@@ -206,14 +218,47 @@ def formatted(value: Any, conversion: int, spec: str) -> str:
 
 
 def _print(*args: Any, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False) -> None:
+    file = None if file is sys.stdout else file  # which is another one, perhaps, when the program runs
     hooks.show(args, sep=" " if sep is None else sep, end="\n" if end is None else end, file=file, flush=flush)
 
 
 REPLACED: dict[Any, Callable[..., Any]] = {
     range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, int: _int, float: _float, bool: _bool,
     max: _max, min: _min, any: _any, all: _all, map: _with_function(map), filter: _with_function(filter),
-    functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print, str: _str, repr: _repr, format: _format,
+    functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print, contextlib.suppress: _suppress, str: _str, repr: _repr, format: _format,
 }  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- catching exceptions
+class _Tried(threading.local):
+    depth = 0
+
+
+_tried = _Tried()
+
+
+class Catching:
+    """A context manager, or none: what a tensor raises inside would not be caught when the program runs."""
+
+    def __init__(self, manager: Any = None) -> None:
+        self.manager = manager
+
+    def __enter__(self) -> Any:
+        entered = self.manager.__enter__() if self.manager is not None else None
+        _tried.depth += 1
+        return entered
+
+    def __exit__(self, *error: Any) -> Any:
+        _tried.depth -= 1
+        tracing.refuse_uncaught(error[1])
+        return self.manager.__exit__(*error) if self.manager is not None else False
+
+
+def refuse_caught(error: BaseException) -> None:
+    """Raise E0246 where a `try` or context manager is around what raises when a tensor says so."""
+    if _tried.depth:
+        why = f"{type(error).__name__}, which is raised when a tensor says so, may be caught by a try or with around it"
+        raise UserError("E0246", why, fix="move it out of the try or with, or decide by a branch instead of raising")
 
 
 # ------------------------------------------------------------------------------------------------------- trying to roll
@@ -235,7 +280,7 @@ _PURE = frozenset(
 )  # fmt: skip
 
 
-@contextmanager
+@contextlib.contextmanager
 def only_repeatable() -> Iterator[None]:
     """Inside, calls of what is not known to be free of outside effects raise NotRepeatableError."""
     _trial.depth += 1

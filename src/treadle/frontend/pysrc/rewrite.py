@@ -63,6 +63,7 @@ class Rewriter(ast.NodeTransformer):
         self.count = 0
         self.local: set[str] = set()
         self.globals: set[str] = set()
+        self.maybe: set[str] = set()  # names that some branch or loop binds
         self.first_parameter = ""
         self._name_of_state = ""
 
@@ -89,6 +90,8 @@ class Rewriter(ast.NodeTransformer):
             body = without_jumps(_Matches().block(body))
         bound = names_of(body).bound - self.globals
         self.local = bound | found.nonlocals | found.deep | set(parameters(node.args))
+        blocks = [n for n in inside(body) if isinstance(n, ast.If | ast.While | ast.For)]
+        self.maybe = {n for n in names_of(blocks).bound & bound if not n.startswith("_td_")}
         made = self._block(body)
         own = sorted(bound - found.nonlocals - set(parameters(node.args)))
         if not own:
@@ -182,6 +185,30 @@ class Rewriter(ast.NodeTransformer):
                 setattr(node, name, self.visit(getattr(node, name)))
         return node
 
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        self._blocks_of_try(node)
+        inside = ast.With([ast.withitem(_call("Catching", []))], node.body)
+        node.body = [_at(inside, node.body[0])]
+        return node
+
+    visit_TryStar = visit_Try
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        for item in node.items:
+            item.context_expr = _at(_call("manager", [self.visit(item.context_expr)]), item.context_expr)
+            if item.optional_vars is not None:
+                item.optional_vars = self.visit(item.optional_vars)
+        node.body = self._block(node.body)
+        return node
+
+    def _blocks_of_try(self, node: ast.Try) -> None:
+        """The blocks of a `try`."""
+        node.body, node.orelse, node.finalbody = map(self._block, (node.body, node.orelse, node.finalbody))
+        for handler in node.handlers:
+            if handler.type is not None:
+                handler.type = self.visit(handler.type)
+            handler.body = self._block(handler.body)
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         message = self.visit(node.msg) if node.msg is not None else ast.Constant(None)
         return _at(ast.Expr(_call("assert_", [self.visit(node.test), _thunk(message)])), node)
@@ -238,8 +265,14 @@ class Rewriter(ast.NodeTransformer):
                 parts.append(value)
         return _at(_call("text", parts), node)
 
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A name that may have no value is looked at before it is used."""
+        return _at(_call("bound", [node]), node) if isinstance(node.ctx, ast.Load) and node.id in self.maybe else node
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """A property may decide on tensors."""
+        if isinstance(node.value, ast.Name) and node.value.id == "_td_":
+            return node
         node.value = self.visit(node.value)
         if not isinstance(node.ctx, ast.Load):
             return node
@@ -251,6 +284,8 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in OF_FRAME:
             if node.func.id == "super" and not node.args and self.first_parameter:
                 node.args = [_load("__class__"), _load(self.first_parameter)]
+            return node
+        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "_td_":
             return node
         node.func = _at(_call("callee", [self.visit(node.func)]), node.func)
         return node

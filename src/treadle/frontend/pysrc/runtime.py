@@ -7,6 +7,7 @@ read before, set back for each branch, and get the merged values afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import types
@@ -16,12 +17,14 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc import builtin, recursion
+from treadle.frontend.pysrc.builtin import Catching
 from treadle.frontend.pysrc.convert import converted, is_converted
+from treadle.frontend.pysrc.exits import VALUE
 from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
 from treadle.frontend.trace import is_tensor
 
 __all__ = [
-    "State", "and_", "assert_", "attribute", "callee", "compare", "for_", "guard", "hooks", "if_", "if_expression", "is_bound", "not_", "nothing",
+    "Catching", "State", "and_", "assert_", "attribute", "bound", "callee", "compare", "for_", "guard", "hooks", "if_", "if_expression", "is_bound", "manager", "not_", "nothing",
     "or_", "result", "text", "while_",
 ]  # fmt: skip
 
@@ -33,15 +36,15 @@ class _Hooks:
     """Installed by the stage that makes regions (api/staging.py).
 
     choose(pred, then, orelse, names): the slots of both branches, merged. loop(test, step, slots, names, length): the
-    slots after the loop. truth(tensor): one bool. fold(kind, x, y): logical and/or. show(parts, options): print.
-    check(test, error): raise when the program runs.
+    slots after the loop. truth(tensor): one bool. negated(tensor): `not`. logical(stop, value, rest, unchanged): and/or of two bools, None
+    where that is not all. check(test, error): raise when the program runs.
     """
 
     choose: Callable[..., Any]
     loop: Callable[..., Any]
     truth: Callable[..., Any]
+    negated: Callable[..., Any]
     logical: Callable[..., Any]
-    show: Callable[..., Any]
     check: Callable[..., Any]
 
 
@@ -89,7 +92,20 @@ def if_expression(test: Any, then: Callable[[], Any], orelse: Callable[[], Any])
     """`a if test else b`."""
     if not is_symbolic(test):
         return then() if test else orelse()
-    return hooks.choose(hooks.truth(test), lambda: [then()], lambda: [orelse()], None)[0]
+    found: list[Any] = [UNBOUND]
+
+    def take(value: Callable[[], Any]) -> Callable[[], None]:
+        return lambda: found.__setitem__(0, value())
+
+    if_(test, take(then), take(orelse), _state_of(found, then, orelse))
+    return found[0]
+
+
+def _state_of(found: list[Any], *thunks: Callable[[], Any]) -> State:
+    """The state of an expression: its value, and what the parts that may run reach."""
+    getters = [lambda: found[0], *[lambda t=t: t for t in thunks]]  # type: ignore[misc]
+    read = tuple([f"part {i}" for i in range(len(thunks))])
+    return State(("the value",), read, tuple(getters), lambda values: found.__setitem__(0, values[0]))
 
 
 def and_(first: Any, *rest: Callable[[], Any]) -> Any:
@@ -105,16 +121,34 @@ def or_(first: Any, *rest: Callable[[], Any]) -> Any:
 def _chain(value: Any, rest: Sequence[Callable[[], Any]], stop: bool) -> Any:
     for i, thunk in enumerate(rest):
         if is_symbolic(value):
-            return hooks.logical(stop, value, lambda i=i: _chain(rest[i](), rest[i + 1 :], stop))  # type: ignore[misc]
+            others = tuple(rest[i:])
+            return _decided(stop, value, lambda: _chain(others[0](), others[1:], stop))  # noqa: B023
         if bool(value) is stop:
             return value
         value = thunk()
     return value
 
 
+def _decided(stop: bool, value: Any, rest: Callable[[], Any]) -> Any:
+    """`value and rest()`, `value or rest()` (stop) where a tensor decides. Both are computed if that changes nothing."""
+    snapshot = Snapshot(_state_of([UNBOUND], rest))
+
+    def unchanged() -> bool:
+        return not snapshot.differs(snapshot.initial())
+
+    try:
+        found = hooks.logical(stop, value, rest, unchanged)
+    finally:
+        snapshot.restore()
+    if found is not None:
+        return found
+    test = hooks.truth(value)
+    return if_expression(test, *((lambda: value), rest) if stop else (rest, lambda: value))
+
+
 def not_(value: Any) -> Any:
     """`not value`."""
-    return hooks.logical(None, value, None) if is_symbolic(value) else not value
+    return hooks.negated(value) if is_symbolic(value) else not value
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -129,7 +163,8 @@ def compare(left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
     (name, thunk), *rest = links
     right = thunk()
     found = _OPERATORS[name](left, right)
-    return and_(found, lambda: compare(right, *rest)) if rest else found
+    links = tuple(rest)
+    return and_(found, lambda: compare(right, *links)) if links else found
 
 
 def _contains(container: Any, item: Any) -> Any:
@@ -185,16 +220,34 @@ def _staged(
         snapshot.write(slots)
         if test_binds:
             test()
-        body()
+        try:
+            body()
+        except UserError:
+            raise
+        except Exception as error:
+            raise _TripError(error) from None
         return snapshot.slots()
 
     try:
         final = retried(lambda: hooks.loop(again, step, snapshot, None))
+    except _TripError as found:  # whatever the tensors are: it raises in the first trip, if there is one
+        error = found.error
+        snapshot.restore()
+        hooks.check(not_(test()), lambda: error)
+        return
     finally:
         snapshot.restore()
     snapshot.write(final)
     if test_binds:
         test()
+
+
+class _TripError(Exception):
+    """A trip raised this while it was traced."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def for_(iterable: Any, body: Callable[[Any], None], stopped: Callable[[], Any] | None, state: State) -> None:
@@ -288,8 +341,21 @@ def callee(function: Any) -> Any:
     if replaced is not None:
         return replaced
     builtin.check_repeatable(function)
+    if getattr(function, "__name__", "") == "item" and is_symbolic(owner := getattr(function, "__self__", None)):
+        return lambda *place: builtin.item(owner[place] if place else owner)
     made = converted(function)
     return recursion.watched(made) if is_converted(made) else made
+
+
+def manager(found: Any) -> Any:
+    """What follows `with`: a manager of the user may catch what the body raises."""
+    kind = type(found)
+    if tracing.current() is None or kind is Catching or kind.__module__.partition(".")[0] in _NEVER_CATCH:
+        return found
+    return Catching(found) if not isinstance(found, contextlib.nullcontext) else found
+
+
+_NEVER_CATCH = ("treadle", "numpy", "threading", "_thread", "_io", "warnings")
 
 
 def attribute(owner: Any, name: str) -> Any:
@@ -315,4 +381,11 @@ def nothing() -> Any:
 
 def result(value: Any) -> Any:
     """What a function returns: nothing if no `return` was reached."""
-    return None if isinstance(value, Unbound) else value
+    return None if isinstance(value, Unbound) and value.name in ("", VALUE) else bound(value)
+
+
+def bound(value: Any) -> Any:
+    """The value of a name. Raises E0240 when it may have none."""
+    if type(value) is Unbound:
+        value.refuse()
+    return value

@@ -7,12 +7,15 @@ flat list: first the values of the names that may be bound, then the elements of
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import sys
+import threading
 import types
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from treadle.base.errors import UserError
@@ -33,6 +36,10 @@ class Unbound:
         self.name, self.value = name, value
 
     def __getattr__(self, attribute: str) -> Any:
+        raise _unbound(self.name)
+
+    def refuse(self) -> Any:
+        """Raise E0240."""
         raise _unbound(self.name)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
@@ -76,8 +83,9 @@ def retried(attempt: Callable[[], Any]) -> Any:
 class Boxed:
     """A plain object as a container of its attributes; `tree` makes a new object of the same class of it."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: Any, around: tuple[Any, ...]) -> None:
+        self.kind, self.names = type(value), tuple(vars(value))
+        self.children = [boxed(v, (*around, value)) for v in vars(value).values()]
 
 
 def _join(keys: Any, children: Sequence[Any]) -> Any:
@@ -87,19 +95,50 @@ def _join(keys: Any, children: Sequence[Any]) -> Any:
     return made
 
 
-tree.register(
-    Boxed, lambda b: ((type(b.value), tuple(vars(b.value))), [boxed(v) for v in vars(b.value).values()]), _join
-)
+tree.register(Boxed, lambda b: ((b.kind, b.names), b.children), _join)
 
 
-def boxed(value: Any) -> Any:
-    """The value with each plain object in it as a container."""
-    if is_object(value):
-        return Boxed(value)
+def boxed(value: Any, around: tuple[Any, ...] = ()) -> Any:
+    """The value with each plain object in it as a container; not the objects around, which refer to themselves."""
     leaves, shape = tree.flatten(value)
-    if not any(map(is_object, leaves)):
+    found = [is_object(x) and all(x is not a for a in around) for x in leaves]
+    if not any(found):
         return value
-    return shape.unflatten([Boxed(x) if is_object(x) else x for x in leaves])
+    return shape.unflatten([Boxed(x, around) if f else x for x, f in zip(leaves, found, strict=True)])
+
+
+# ----------------------------------------------------------------------------------------------- one tensor or another
+class _Merged(threading.local):
+    found: list[tuple[Any, Any, str]] | None = None
+
+
+_merged = _Merged()
+
+
+def merged(tensor: Any, name: str) -> None:
+    """Remember that a name holds this tensor where it held, on one way, one that others hold too: that one would have
+    to change with it."""
+    if _merged.found is not None:
+        _merged.found.append((tensor, tensor._value, name))
+
+
+@contextlib.contextmanager
+def unchanged_in_place() -> Iterator[None]:
+    """Around a traced function. Raises E0247 when a tensor given to `merged` has been changed in place."""
+    outer, _merged.found = _merged.found, []
+    try:
+        yield
+        for tensor, value, name in _merged.found:
+            if tensor._value is not value:
+                raise changed_in_place(name)
+    finally:
+        _merged.found = outer
+
+
+def changed_in_place(name: str) -> UserError:
+    """The error E0247."""
+    why = f"{name}, which a branch or loop may have replaced, is changed in place: the tensor that it was has other names"
+    return UserError("E0247", why, fix=f"make a new one, {name} = {name} + ..., or start with a copy, {name} = x.copy()")
 
 
 class State:
@@ -133,18 +172,28 @@ def _get(name: str, getter: Callable[[], Any]) -> Any:
         return Unbound(name)
 
 
+class Held:
+    """What a slot holds instead of a container: this very list, dict, set or deque, whose elements are slots of their own."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+
 class Snapshot:
     """The state of this moment."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.values = state.values()
-        self.boxed: set[int] = set()  # the names to which new objects are given
+        self.opened: set[int] = set()  # the slots that are given new containers or objects, which are taken apart
         self.containers: list[Any] = []
         read = state.read_values()
         _collect([*self.values, *read], self.containers, set())
         self.assigned = _assigned(state, [*self.values, *read])
         self.contents = [self._content(c) for c in self.containers]
+        self.held = {id(c): Held(c) for c in self.containers if _is_container(c)}
 
     def _content(self, container: Any) -> tuple[Any, list[Any]]:
         """(keys, elements) of a container. A set is one element, as it has no places."""
@@ -175,14 +224,14 @@ class Snapshot:
 
     def slots(self) -> list[Any]:
         """The slots as they are now. Raises E0241 when a container has other keys or another length than before."""
-        out = self._boxed(self.state.values())
+        out = self.state.values()
         for container, (keys, _) in zip(self.containers, self.contents, strict=True):
             now, elements = self._content(container)
             if now != keys:
                 self._learn(container, keys, now)
                 raise _changed(self._name_of(container), container, len(keys), len(now))
             out += elements
-        return out
+        return self._closed(out)
 
     def _learn(self, container: Any, keys: Any, now: Any) -> None:
         """Expect the attributes that an object has got, and ask for another try."""
@@ -195,16 +244,24 @@ class Snapshot:
 
     def initial(self) -> list[Any]:
         """The slots as they were."""
-        return [*self._boxed(self.values), *[e for _, elements in self.contents for e in elements]]
+        return self._closed([*self.values, *[e for _, elements in self.contents for e in elements]])
 
-    def _boxed(self, values: list[Any]) -> list[Any]:
-        return [boxed(v) if i in self.boxed else v for i, v in enumerate(values)]
+    def shared(self) -> set[int]:
+        """The ids of the tensors that several names hold, or that come from outside of the function."""
+        values = [*self.values, *self.state.read_values(), *[e for _, elements in self.contents for e in elements]]
+        found = Counter(id(x) for v in values for x in tree.flatten(v)[0] if is_tensor(x))
+        tensors = {id(x): x for v in values for x in tree.flatten(v)[0] if is_tensor(x)}
+        return {i for i, x in tensors.items() if x._weak is None and (found[i] > 1 or getattr(x._value, "node", None) is None)}
 
-    def expect_objects(self, places: Sequence[int]) -> None:
-        """Take objects of these names apart, and ask for another try."""
-        new = {i for i in places if i < len(self.state.written)} - self.boxed
+    def _closed(self, slots: list[Any]) -> list[Any]:
+        """The slots with containers that were there before as `Held`; what is new in an opened slot is taken apart."""
+        return [boxed(v) if i in self.opened else self.held.get(id(v), v) for i, v in enumerate(slots)]
+
+    def open(self, places: Sequence[int]) -> None:
+        """Take what these slots hold apart, and ask for another try."""
+        new = set(places) - self.opened
         if new:
-            self.boxed |= new
+            self.opened |= new
             raise AgainError
 
     def restore(self) -> None:
@@ -214,7 +271,8 @@ class Snapshot:
     def write(self, slots: Sequence[Any]) -> None:
         """Set names and containers from slots."""
         n = len(self.state.written)
-        self.state.setter(list(slots[:n]))
+        slots = [s.container if type(s) is Held else s for s in slots]
+        self.state.setter(slots[:n])
         for container, (keys, elements) in zip(self.containers, self.contents, strict=True):
             _fill(container, keys, slots[n : n + len(elements)])
             n += len(elements)
@@ -275,6 +333,9 @@ def reached(function: Any) -> list[Any]:
         return [function.__self__, function.__func__]
     if isinstance(function, functools.partial):
         return [function.func, *function.args, *function.keywords.values()]
+    if function.__code__.co_filename == _RUNTIME:  # a part of an expression: what matters is behind it
+        cells = [c.cell_contents for c in function.__closure__ or ()]
+        return [x for x in cells if isinstance(x, tuple | types.FunctionType)]
     if is_hidden(function.__code__.co_filename) or _is_library(function.__globals__.get("__name__", "")):
         return []
     stored, outside = _changes(function.__code__)
@@ -311,6 +372,7 @@ def _changes(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
 
 # Objects whose attributes are looked after; more belong to a large structure that a branch hardly changes.
 _MOST_OBJECTS = 256
+_RUNTIME = str(Path(__file__).with_name("runtime.py"))
 _CALLED = (types.FunctionType, types.MethodType, functools.partial)
 _NOT_DATA = (Unbound, type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 

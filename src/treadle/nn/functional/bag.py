@@ -79,7 +79,7 @@ def _ragged(rows: Tensor, counted: Any, offsets: Tensor, mode: str, include_last
         raise UserError("E0548", f"embedding_bag: the offsets are {offsets.type}", fix="give int[B], or [B + 1]")
     place = np.arange(count, dtype=np.int32)
     starts = offsets[:bags]
-    inside = np.ones(count, bool) if not include_last else less(place, offsets[bags])
+    inside = less(place, offsets[bags]) if include_last else lift(np.ones(count, bool))
     inside = inside if counted is None else logical_and(inside, counted)
     if mode == "max":
         ends = fn.concatenate([offsets[1:], np.full(1 - include_last, count, np.int32)])

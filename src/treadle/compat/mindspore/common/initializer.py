@@ -144,7 +144,8 @@ class Identity(Initializer):
 
 def _named(name: str) -> Initializer:
     """The initialiser of a name, whatever its case and underscores: "he_uniform", "HeUniform"."""
-    every = {c.__name__.lower(): c for c in (Zero, One, Uniform, Normal, TruncatedNormal, XavierUniform, XavierNormal)}
+    every: dict[str, type[Initializer]] = {}
+    every |= {c.__name__.lower(): c for c in (Zero, One, Uniform, Normal, TruncatedNormal, XavierUniform, XavierNormal)}
     every |= {c.__name__.lower(): c for c in (HeUniform, HeNormal, Orthogonal, Identity)}
     key = name.lower().replace("_", "")
     key = {"zeros": "zero", "ones": "one"}.get(key, key)

@@ -1,4 +1,4 @@
-"""Data sets of NumPy arrays: rows in, batches out, by a chain of shuffle, map, batch, repeat, ...; all in this process."""
+"""Data sets of NumPy arrays: rows in, batches out, by a chain of shuffle, map, batch, ...; all in this process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ class Dataset:
         inputs = [self.columns[0]] if input_columns is None else _names(input_columns)
         return _Mapped(self, steps, inputs, inputs if output_columns is None else _names(output_columns))
 
-    def filter(self, predicate: Callable[..., Any], input_columns: Any = None, num_parallel_workers: Any = None) -> Dataset:
+    def filter(
+        self, predicate: Callable[..., Any], input_columns: Any = None, num_parallel_workers: Any = None
+    ) -> Dataset:
         """The rows for whose columns the predicate is true."""
         return _Filtered(self, predicate, self.columns if input_columns is None else _names(input_columns))
 
@@ -161,9 +163,7 @@ class Dataset:
         chosen = self if columns is None else self.project(columns)
         return _Passes(chosen, lambda row: tuple(_out(row, output_numpy)))
 
-    def create_dict_iterator(
-        self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = True
-    ) -> _Passes:
+    def create_dict_iterator(self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = True) -> _Passes:
         """One pass: dicts of tensors, or of arrays, by column; iterated again, another pass."""
         return _Passes(self, lambda row: dict(zip(self.columns, _out(row, output_numpy), strict=True)))
 

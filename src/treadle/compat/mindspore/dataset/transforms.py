@@ -32,7 +32,8 @@ class OneHot:
     def __call__(self, label: Any) -> Array:
         if not 0 <= int(label) < self.num_classes:
             raise UserError("E0595", f"label {int(label)} of {self.num_classes} classes", fix="give more classes")
-        return np.eye(self.num_classes, dtype=np.int32)[int(label)]
+        made: Array = np.eye(self.num_classes, dtype=np.int32)[int(label)]
+        return made
 
 
 class Compose:

@@ -1,11 +1,11 @@
 """Cells, layers, losses, optimisers, rates, metrics and wrappers under `mindspore.nn`'s names."""
 
+# ruff: noqa: F403 (each part lists its names)
 from typing import TYPE_CHECKING
 
 from treadle.compat.mindspore._missing import missing as _missing
 from treadle.compat.mindspore.nn import (
     activation,
-    cell,
     layers,
     loss,
     metrics,

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from treadle.api.gradients import custom_gradient
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.compat.mindspore._tensor import Parameter, Tensor, tag
@@ -17,7 +18,8 @@ class Cell(base.Cell):
     """A part of a network: define `construct` and call the cell. Cells begin in evaluation: see `set_train`.
 
     Parameters are named by their place ("conv1.weight"): a cell that becomes an attribute of another gets the
-    attribute's name in front of its parameters' names, unless the other was made with auto_prefix=False.
+    attribute's name in front of its parameters' names, unless the other was made with auto_prefix=False. A cell with
+    `bprop(self, *inputs, out, dout)` has its own gradient; it may read no parameters (E0309).
     """
 
     training: bool = False
@@ -32,7 +34,21 @@ class Cell(base.Cell):
         tag(args), tag(kwargs)
         if self._float is not None:
             args = tuple([self._in_float(a) for a in args])
+        if hasattr(type(self), "bprop") and not kwargs:
+            return tag(custom_gradient(self._with_own_gradient)(*args))
         return tag(super().__call__(*args, **kwargs))
+
+    def _with_own_gradient(self, *args: Any) -> tuple[Any, Any]:
+        """(result, pull): the cell's `bprop(*inputs, out, dout)` gives the gradients of its inputs."""
+        tag(args)
+        out = super().__call__(*args)
+        bprop: Any = getattr(type(self), "bprop", None)
+
+        def pull(dout: Any) -> Any:
+            grads = tag(bprop(self, *args, tag(out), tag(dout)))
+            return grads[0] if isinstance(grads, tuple) and len(args) == 1 else grads
+
+        return out, pull
 
     def _in_float(self, value: Any) -> Any:
         is_float = isinstance(value, base_tensor.Tensor) and value.dtype.is_float and value._weak is None
@@ -148,7 +164,11 @@ class Cell(base.Cell):
 
     def as_type(self, weight: Any, x: Any) -> Any:
         """The weight in the type of x where that is a narrower float (`to_float`)."""
-        return weight.astype(x.dtype) if weight is not None and x.dtype is not weight.dtype and x.dtype.bits == 16 else weight
+        return (
+            weight.astype(x.dtype)
+            if weight is not None and x.dtype is not weight.dtype and x.dtype.bits == 16
+            else weight
+        )
 
 
 class GraphCell(Cell):

@@ -196,7 +196,9 @@ class _Conv(Cell):
 
     def construct(self, x: Any) -> Any:
         if len(x.shape) != self.rank + 2:
-            raise UserError("E0542", f"{type(self).__name__} of a tensor of shape {x.shape}", fix="shape it [N, C, ...]")
+            raise UserError(
+                "E0542", f"{type(self).__name__} of a tensor of shape {x.shape}", fix="shape it [N, C, ...]"
+            )
         pairs = window_pads(self.pad_mode, self.padding, x, self.kernel_size, self.stride, self.dilation)
         weight = self.as_type(self.weight, x)
         y = conv(x, weight, stride=self.stride, padding=pairs, dilation=self.dilation, groups=self.group)
@@ -294,7 +296,9 @@ class _Pool(Cell):
         only_nchw(data_format)
         check_pads(pad_mode.lower(), padding)
         if ceil_mode or return_indices or divisor_override is not None or dilation != 1:
-            not_covered("ceil_mode, return_indices, dilation or divisor_override", "use td.nn.MaxPool2d or td.nn.AvgPool2d")
+            not_covered(
+                "ceil_mode, return_indices, dilation or divisor_override", "use td.nn.MaxPool2d or td.nn.AvgPool2d"
+            )
         self.kernel_size, self.stride = (per_axis(n, self.rank, "a window") for n in (kernel_size, stride))
         self.pad_mode, self.padding, self.count_include_pad = pad_mode.lower(), padding, count_include_pad
 

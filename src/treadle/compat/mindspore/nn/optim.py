@@ -65,7 +65,7 @@ class Optimizer(Cell):
         return 0.0 if exempt else self.weight_decay
 
     @property
-    def parameters(self) -> Any:  # type: ignore[override]
+    def parameters(self) -> Any:
         """The parameters in their order."""
         return self.__dict__.get("_params", ParameterTuple(()))
 
@@ -124,14 +124,14 @@ def _rate(rate: Any, name: str) -> Any:
         return rate
     if isinstance(rate, Cell) or (isinstance(rate, int | float) and rate < 0):
         raise UserError("E0531", f"learning_rate is {rate!r}", fix="give a number of 0 or more, a list or a schedule")
-    numbers = np.float32(rate) if isinstance(rate, int | float) else None
-    if numbers is None:
-        numbers = rate.asnumpy().astype(np.float32) if isinstance(rate, Tensor) else as_rates(rate)
+    if isinstance(rate, Tensor):
+        return Parameter(rate.astype(dtypes.float32), name, requires_grad=False)
+    numbers: Any = np.float32(rate) if isinstance(rate, int | float) else as_rates(rate)
     return Parameter(numbers, name, requires_grad=False)
 
 
 def _momentum(value: float) -> float:
-    if not 0 <= value:
+    if not value >= 0:
         raise UserError("E0531", f"momentum is {value}", fix="give a number of 0 or more")
     return float(value)
 
@@ -151,7 +151,9 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         if nesterov and (momentum <= 0 or dampening):
-            raise UserError("E0531", "nesterov without momentum, or with dampening", fix="momentum above 0, dampening 0")
+            raise UserError(
+                "E0531", "nesterov without momentum, or with dampening", fix="momentum above 0, dampening 0"
+            )
         self.momentum, self.dampening, self.nesterov = _momentum(momentum), float(dampening), nesterov
         if momentum:
             self.accum = self.slots("accum")

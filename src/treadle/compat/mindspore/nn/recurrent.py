@@ -36,8 +36,8 @@ class _Layers(Cell):
         bidirectional: bool = False,
         dtype: Any = dtypes.float32,
     ) -> None:
-        sizes = (input_size, hidden_size, num_layers)
-        self.rnn.__init__(self, *sizes, has_bias, batch_first, float(dropout), bidirectional, dtype)  # type: ignore[misc]
+        make: Any = self.rnn.__init__
+        make(self, input_size, hidden_size, num_layers, has_bias, batch_first, float(dropout), bidirectional, dtype)
         _adopt(self)
 
 

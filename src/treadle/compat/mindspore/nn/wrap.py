@@ -109,7 +109,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
     def __init__(self, network: Any, optimizer: Any, scale_sense: Any) -> None:
         super().__init__(network, optimizer)
         self.loss_scaling_manager = scale_sense if isinstance(scale_sense, Cell) else None
-        start = scale_sense.get_loss_scale() if isinstance(scale_sense, Cell) else float(scale_sense)
+        start = scale_sense if self.loss_scaling_manager is None else scale_sense.get_loss_scale()
         self.scale_sense = fixed(float(start), ())
         self.scale_sense.name = "scale_sense"
 

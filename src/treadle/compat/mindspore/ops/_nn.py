@@ -88,7 +88,7 @@ def kl_div(logits: Any, labels: Any, reduction: str = "mean") -> Any:
     return tag(F.kl_div(logits, labels, reduction))
 
 
-def softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> tuple[Any, Any]:
+def softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Any:
     """(the loss of each row against one-hot labels, its gradient by the logits)."""
     logits, labels = lift(logits), lift(labels)
     loss = -fn.sum(labels * fn.log_softmax(logits, -1), -1)

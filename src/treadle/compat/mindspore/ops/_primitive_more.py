@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.compat.mindspore.nn import layers
-from treadle.compat.mindspore.ops import _nn, _shape
-from treadle.compat.mindspore.ops._primitive import _of
 from treadle.api.effects import show
+from treadle.compat.mindspore.nn import layers
+from treadle.compat.mindspore.ops import _make, _nn, _shape
+from treadle.compat.mindspore.ops._primitive import _of
 from treadle.nn.functional.window import per_axis
 
 Reshape, Transpose = _of("Reshape", _shape.reshape), _of("Transpose", _shape.transpose)
@@ -26,10 +26,10 @@ Gather, GatherD = _of("Gather", _shape.gather), _of("GatherD", _shape.gather_d)
 GatherNd = _of("GatherNd", _shape.gather_nd)
 TensorScatterUpdate = _of("TensorScatterUpdate", _shape.tensor_scatter_update)
 MaskedFill = _of("MaskedFill", _shape.masked_fill)
-Zeros, Ones, Fill = _of("Zeros", _shape.zeros), _of("Ones", _shape.ones), _of("Fill", _shape.fill)
-ZerosLike, OnesLike = _of("ZerosLike", _shape.zeros_like), _of("OnesLike", _shape.ones_like)
-Eye = _of("Eye", _shape.eye)
-ScalarToTensor = _of("ScalarToTensor", _shape.scalar_to_tensor)
+Zeros, Ones, Fill = _of("Zeros", _make.zeros), _of("Ones", _make.ones), _of("Fill", _make.fill)
+ZerosLike, OnesLike = _of("ZerosLike", _make.zeros_like), _of("OnesLike", _make.ones_like)
+Eye = _of("Eye", _make.eye)
+ScalarToTensor = _of("ScalarToTensor", _make.scalar_to_tensor)
 
 
 def _one_hot(indices: Any, depth: int, on_value: Any, off_value: Any, axis: int) -> Any:

@@ -57,7 +57,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 mean, prod, amax, amin, all, any = reduce_mean, reduce_prod, reduce_max, reduce_min, reduce_all, reduce_any
 
 
-def _with_place(values: Any, places: Any, x: Any, axis: Any, keep: bool) -> tuple[Any, Any]:
+def _with_place(values: Any, places: Any, x: Any, axis: Any, keep: bool) -> Any:
     """(values, places) along an axis; without one the value of all and place 0."""
     x = lift(x)
     if axis is None:
@@ -65,12 +65,12 @@ def _with_place(values: Any, places: Any, x: Any, axis: Any, keep: bool) -> tupl
     return tag((values(x, axis, keep), places(x, axis, keep).astype(dtypes.int64)))
 
 
-def max(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Any, Any]:
+def max(input: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """(largest elements, their places) along an axis; without one the largest of all and 0."""
     return _with_place(fn.max, fn.argmax, input, axis, keepdims)
 
 
-def min(input: Any, axis: int | None = None, keepdims: bool = False) -> tuple[Any, Any]:
+def min(input: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """(smallest elements, their places) along an axis; without one the smallest of all and 0."""
     return _with_place(fn.min, fn.argmin, input, axis, keepdims)
 
@@ -95,12 +95,12 @@ def argmin_typed(x: Any, axis: int = -1, output_type: Any = dtypes.int32) -> Any
     return tag(fn.argmin(x, axis).astype(output_type))
 
 
-def argmax_with_value(x: Any, axis: int = 0, keep_dims: bool = False) -> tuple[Any, Any]:
+def argmax_with_value(x: Any, axis: int = 0, keep_dims: bool = False) -> Any:
     """(places int32, largest elements) along an axis."""
     return tag((fn.argmax(x, axis, keep_dims).astype(dtypes.int32), fn.max(x, axis, keep_dims)))
 
 
-def argmin_with_value(x: Any, axis: int = 0, keep_dims: bool = False) -> tuple[Any, Any]:
+def argmin_with_value(x: Any, axis: int = 0, keep_dims: bool = False) -> Any:
     """(places int32, smallest elements) along an axis."""
     return tag((fn.argmin(x, axis, keep_dims).astype(dtypes.int32), fn.min(x, axis, keep_dims)))
 
@@ -137,13 +137,13 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dty
     return tag(fn.norm(A if dtype is None else lift(A).astype(dtype), 2 if ord is None else ord, dim, keepdim))
 
 
-def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
+def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> Any:
     """(the k largest or smallest elements along an axis, their places int32)."""
     values, places = fn.topk(input, k, -1 if dim is None else dim, largest)
     return tag((values, places.astype(dtypes.int32)))
 
 
-def sort(input_x: Any, axis: int = -1, descending: bool = False) -> tuple[Any, Any]:
+def sort(input_x: Any, axis: int = -1, descending: bool = False) -> Any:
     """(elements in order along an axis, their places int32)."""
     places = fn.argsort(input_x, axis, descending)
     return tag((fn.take_along_axis(input_x, places, axis), places.astype(dtypes.int32)))

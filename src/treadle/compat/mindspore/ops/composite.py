@@ -27,7 +27,7 @@ def _is(name: str, value: Any) -> bool:
         return isinstance(value, plain[name])
     if name == "None":
         return value is None
-    return name == "Function" and callable(value) or name == "TypeType" and isinstance(value, DType)
+    return (name == "Function" and callable(value)) or (name == "TypeType" and isinstance(value, DType))
 
 
 class MultitypeFuncGraph:
@@ -57,7 +57,7 @@ class MultitypeFuncGraph:
 
 
 class HyperMap:
-    """HyperMap(op)(a, b): op of the corresponding elements of tuples and lists, nested ones too; HyperMap()(op, a, b)."""
+    """HyperMap(op)(a, b) or HyperMap()(op, a, b): op of corresponding elements of tuples and lists, nested ones too."""
 
     deep = True
 

@@ -1,5 +1,6 @@
 """`mindspore.ops.functional`: the functions of `ops`."""
 
+# ruff: noqa: F403 (each part lists its names)
 from typing import TYPE_CHECKING
 
 from treadle.compat.mindspore import ops as _ops

@@ -10,15 +10,10 @@ import numpy as np
 
 from treadle.base.errors import UserError
 from treadle.compat.mindspore._tensor import Tensor, tag
-from treadle.compat.mindspore.amp import DynamicLossScaleManager, FixedLossScaleManager, auto_mixed_precision
+from treadle.compat.mindspore.amp import auto_mixed_precision, train_step
 from treadle.compat.mindspore.nn.cell import Cell
 from treadle.compat.mindspore.nn.metrics import Loss, Metric, metric_of
-from treadle.compat.mindspore.nn.wrap import (
-    TrainOneStepCell,
-    TrainOneStepWithLossScaleCell,
-    WithEvalCell,
-    WithLossCell,
-)
+from treadle.compat.mindspore.nn.wrap import WithEvalCell, WithLossCell
 from treadle.compat.mindspore.train.callback import Callback, RunContext, call_all
 
 
@@ -53,16 +48,11 @@ class Model:
         self._eval_network = eval_network
         if eval_network is None and self._metrics and loss_fn is not None:
             self._eval_network = WithEvalCell(network, loss_fn)
-        self._train_network = self._make_train_network(loss_scale_manager) if optimizer is not None else None
+        self._train_network: Any = self._make_train_network(loss_scale_manager) if optimizer is not None else None
 
     def _make_train_network(self, manager: Any) -> Any:
         net = self._network if self._loss_fn is None else WithLossCell(self._network, self._loss_fn)
-        if isinstance(manager, FixedLossScaleManager | DynamicLossScaleManager):
-            update = manager.get_update_cell()
-            if update is not None:
-                return TrainOneStepWithLossScaleCell(net, self._optimizer, update)
-            return TrainOneStepCell(net, self._optimizer, manager.get_loss_scale())
-        return TrainOneStepCell(net, self._optimizer)
+        return train_step(net, self._optimizer, manager)
 
     @property
     def train_network(self) -> Any:
@@ -115,7 +105,7 @@ class Model:
         args = SimpleNamespace(
             epoch_num=epochs, cur_epoch_num=first, cur_step_num=0, batch_num=max(data.get_dataset_size(), 1),
             net_outputs=None, network=self._network, train_network=self._train_network, optimizer=self._optimizer,
-            loss_fn=self._loss_fn, train_dataset=data, mode="train", parallel_mode="stand_alone", list_callback=callbacks,
+            loss_fn=self._loss_fn, train_dataset=data, mode="train", list_callback=callbacks,
         )  # fmt: skip
         context = RunContext(args)
         call_all(callbacks, "on_train_begin", context)
@@ -171,7 +161,11 @@ class Model:
     def predict(self, *predict_data: Any) -> Any:
         """The network's results for one batch, in evaluation mode."""
         self._network.set_train(False)
-        return tag(self._network(*[d if hasattr(d, "dtype") and not isinstance(d, np.ndarray) else Tensor(d) for d in predict_data]))
+        return tag(
+            self._network(
+                *[d if hasattr(d, "dtype") and not isinstance(d, np.ndarray) else Tensor(d) for d in predict_data]
+            )
+        )
 
 
 def _metrics(given: Any) -> dict[str, Metric]:

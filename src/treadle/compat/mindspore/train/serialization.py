@@ -142,6 +142,4 @@ def export(net: Any, *inputs: Any, file_name: str, file_format: str = "MINDIR", 
     return path
 
 
-
-
 __all__ = ["export", "load_checkpoint", "load_param_into_net", "save_checkpoint"]
