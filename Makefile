@@ -60,6 +60,7 @@ docs: venv ## write the generated pages of docs/ again
 	$(PY) -m treadle.ops._document > docs/ops.md
 	$(PY) bench/page.py > docs/bench.md
 	PYTHONPATH=. $(PY) -m tests.mistakes.page > docs/mistakes.md
+	$(PY) -m treadle.compat.mindspore._document > docs/mindspore.md
 
 clean: ## remove environments, caches and what runs have written
 	rm -rf .venv .venv-peers build dist runs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -138,9 +138,12 @@ def compiling(times: int) -> dict[str, Any]:
             w, x, h = data(steps, 4, 8)
             loss = lambda w, x, h: td.scan(lambda h, row: (td.tanh(h @ w + row), None), h, x)[0].sum()
             gradient, args = td.jit(td.grad(loss)), [td.tensor(a) for a in (w, x, h)]
-            start = time.perf_counter()
-            gradient(*args).numpy()
-            seconds[steps].append(time.perf_counter() - start)
+            marks = []
+            for _ in range(2):  # the second call only runs
+                start = time.perf_counter()
+                gradient(*args).numpy()
+                marks.append(time.perf_counter() - start)
+            seconds[steps].append(marks[0] - marks[1])
             nodes[steps] = len(list(all_nodes(gradient.programs()[0].optimised)))
     found = {"compile": min(seconds[10_000]) / min(seconds[10]), "nodes": nodes[10_000] / nodes[10]}
     goals = {n: {"ratio": r, "limit": GOALS[n], "met": r <= GOALS[n]} for n, r in found.items()}
@@ -151,7 +154,7 @@ def report(name: str, result: dict[str, Any]) -> str:
     """The table of one case."""
     if not result["agree"]:
         return f"{name}: gradients differ: {result['far']}"
-    lines = []
+    lines = [] if "seconds" in result else [name]
     if "seconds" in result:
         rows = []
         for side, t in result["seconds"].items():
@@ -183,7 +186,7 @@ def cases(rounds: int) -> dict[str, Callable[[], dict[str, Any]]]:
 
         found[f"1,000 steps, {size}"] = full
         found[f"100 of 1,024 steps, {size}"] = early
-    found["10,000 steps beside 10"] = lambda: {**compiling(5)}
+    found["10,000 steps beside 10"] = lambda: compiling(7)
     return found
 
 

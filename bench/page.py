@@ -54,6 +54,10 @@ def page() -> str:
         f"`import treadle` takes {start['treadle_s']:.3f} s after NumPy's {start['numpy_s']:.3f} s "
         "(goal: 0.15 s together).",
     ]
+    if (RESULTS / "loops.json").exists():
+        lines += _loops(read("loops"))
+    if (RESULTS / "depth.json").exists():
+        lines += _depth(read("depth"))
     if (RESULTS / "eager_ops.json").exists():
         lines += _eager(read("eager_ops"))
     return "\n".join(lines) + "\n"
@@ -70,6 +74,44 @@ def _eager(result: dict[str, Any]) -> list[str]:
             out.append(f"| {case}, batch of 8 | {_pair(rows['8'])} |" + " |" * len(sizes))
         else:
             out.append(f"| {case} | " + " | ".join(_pair(rows[str(n)]) for n in sizes) + f" | {goal} |")
+    return out
+
+
+def _loops(result: dict[str, Any]) -> list[str]:
+    """One row for each case: the first side to the last one, by time and by temporary memory."""
+    out = ["", "## Gradients of loops, float32: Treadle's `while` to JAX's scan", ""]
+    out += [f"Load average before the run {result['load_before']:.1f}.", ""]
+    out += ["| case | time by medians (minima) | goal | temporary memory |", "|---|---|---|---|"]
+    for name, case in result["cases"].items():
+        if "ratio" in case:
+            ratio, memory = case["ratio"]["treadle while"], case["goals"]["temporaries"]["ratio"]
+            limit = next(g["limit"] for n, g in case["goals"].items() if n != "temporaries")
+            out.append(f"| {name} | {ratio['median']:.2f} ({ratio['min']:.2f}) | {limit} | {memory:.2f} |")
+    long = result["cases"]["10,000 steps beside 10"]["goals"]
+    compile_, nodes = long["compile"]["ratio"], long["nodes"]["ratio"]
+    out += ["", f"A gradient of a scan of 10,000 steps beside one of 10: {compile_:.2f} times the time to compile,"]
+    return [*out, f"{nodes:.2f} times the nodes (goal: 1.1)."]
+
+
+def _depth(result: dict[str, Any]) -> list[str]:
+    """One row for each depth: compile time in parts and as one program, and the steps' ratio, in CPU seconds."""
+    out = ["", "## Depth: GPT training steps of equal layers, in parts and as one program", ""]
+    out += [f"CPU seconds on all cores; load average before the run {result['load_before']:.1f}.", ""]
+    out += ["| width | layers | programs (runs) | compile | as one program | step to one program's: CPU (wall) | peak MiB |"]
+    out += ["|---|---|---|---|---|---|---|"]
+    for width, found in result["widths"].items():
+        for row in found["rows"]:
+            parts, whole, steps = row["compile"]["parts"], row["compile"]["whole"], row["steps"]
+            made, ratio = steps["programs"]["parts"], steps["ratio"]
+            out.append(
+                f"| {width} | {row['layers']} | {made['programs']} ({made['runs']}) | {parts['cpu_s']:.1f} s "
+                f"| {whole['cpu_s']:.1f} s | {ratio['cpu_s_min']:.2f} ({ratio['wall_s_min']:.2f}) "
+                f"| {parts['peak_mib']:.0f}, {whole['peak_mib']:.0f} |"
+            )
+        first, last = found["rows"][0]["layers"], found["rows"][-1]["layers"]
+        growth, goals = found["growth"], found["goals"]
+        out += ["", f"Width {width}: {last} layers take {growth['parts_cpu_s']:.2f} times as long to compile as {first}"]
+        out += [f"(goal: {goals['compile']['limit']}; as one program {growth['whole_cpu_s']:.2f})."]
     return out
 
 

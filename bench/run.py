@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BENCHES = ("import_time.py", "frontend_size.py", "train_steps.py", "eager_ops.py")
+BENCHES = ("import_time.py", "frontend_size.py", "train_steps.py", "eager_ops.py", "loops.py", "depth.py")
 
 
 def main() -> int:

@@ -200,16 +200,16 @@ def wait(values: Any) -> Any:
 def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable[..., Any], tuple[td.Tensor, ...]]:
     """Seconds from the Python step to an executable; then state, the step that runs it, batch.
 
-    `front_s`: tracing, differentiating, optimising, lowering; `backend_s`: XLA. Treadle's device is up, holds the
-    weights and has compiled a small program before, as with JAX. Runs with TREADLE_CACHE=0 (train_steps.py sets it):
-    otherwise the disk would answer.
+    `front_s`: tracing, differentiating, optimising, lowering; `backend_s`: XLA; `cpu_s`: of all cores. Treadle's
+    device is up, holds the weights and has compiled a small program before, as with JAX. Runs with TREADLE_CACHE=0
+    (train_steps.py sets it): otherwise the disk would answer.
     """
     state, train = _made(model, cfg)
     td.jit(lambda x: x + 1)(td.Tensor(np.zeros(2, np.float32)))
     batch = put(model, cfg, W.batch(model, cfg))
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     program = Program("train", train, batch, {})
-    total = time.perf_counter() - start
+    total, busy = time.perf_counter() - start, time.process_time() - busy
     if program.executable.from_cache:
         raise RuntimeError("the program came from the cache on disk: set TREADLE_CACHE=0")
     backend = program.executable.compile_seconds
@@ -217,7 +217,7 @@ def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable
     def step(state: Any, batch: tuple[td.Tensor, ...]) -> tuple[Any, td.Tensor]:
         return state, program(batch)
 
-    return {"front_s": total - backend, "backend_s": backend, "total_s": total}, state, step, batch
+    return {"front_s": total - backend, "backend_s": backend, "total_s": total, "cpu_s": busy}, state, step, batch
 
 
 def versions() -> dict[str, str]:

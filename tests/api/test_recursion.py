@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import treadle as td
 from treadle import driver, nn
 from treadle.base.errors import UserError
@@ -133,6 +134,20 @@ def test_ackermann():
     assert int(td.jit(ackermann)(td.Tensor(2), td.Tensor(3))) == 9
 
 
+def sums(n, x):
+    """A recursion with another one inside, whose argument is a third."""
+    if n <= 0:
+        return x
+    return power(x, n) + sums(n - 1, power(x, n - 1) * 0.5)
+
+
+def test_recursion_inside_recursion():
+    given = t(1.1, "f8"), t(4)
+    both = td.value_and_grad(lambda x, n: sums(n, x))
+    for a, b in zip(td.jit(both)(*given), both(*given), strict=True):
+        close(a, b, 1e-10)
+
+
 def in_a_loop(n):
     s = n
     for _ in range(2):
@@ -200,6 +215,61 @@ def factorial(n):
 def test_too_deep_is_an_error():
     jitted = td.jit(factorial)
     assert int(jitted(td.Tensor(20))) == 2432902008176640000
-    with pytest.raises(UserError, match="E0312.*factorial called itself more than 1024 deep"):
+    with pytest.raises(UserError, match=r"E0312.*factorial called itself more than 1024 deep"):
         int(jitted(td.Tensor(2000)))
     assert int(jitted(td.Tensor(1))) == 1
+
+
+def total(i, first, after, v):
+    """A tree whose nodes have any number of children: the recursion ends where a loop makes no trip."""
+    s = td.sin(v[i])
+    child = first[i]
+    while child >= 0:
+        s = s + total(child, first, after, v) * v[i]
+        child = after[child]
+    return s
+
+
+def test_any_number_of_children():
+    jitted = td.jit(td.value_and_grad(total, 3))
+    for first, after in (
+        ([1, 3, -1, -1, -1], [-1, 2, -1, 4, -1]),
+        ([1, -1, -1, -1, -1], [-1, 2, 3, 4, -1]),
+        ([-1] * 5, [-1] * 5),
+    ):
+        given = t(0), t(first), t(after), t([0.1, 0.7, 0.3, 0.4, 0.5], "f8")
+        value, slope = jitted(*given)
+        wanted, slopes = td.value_and_grad(total, 3)(*given)
+        close(value, wanted, 1e-10)
+        close(slope, slopes, 1e-10)
+
+
+OUTSIDE = t([2.0, 3.0, 4.0], "f8")
+
+
+def scaled(n, x):
+    inside = td.tensor([1.0, 2.0, 3.0], dtype="float64")
+    if n <= 0:
+        return x * inside
+    return scaled(n - 1, x * 0.5) * OUTSIDE + td.tensor([0.5, 0.25, 1.0], dtype="float64")
+
+
+def test_tensors_made_inside_and_read_from_outside():
+    def step(n, x):
+        return td.value_and_grad(lambda: scaled(n, x).sum(), [OUTSIDE])()
+
+    given = t(3), t([1.0, 1.5, -2.0], "f8")
+    (value, (slope,)), (wanted, (slopes,)) = td.jit(step)(*given), step(*given)
+    close(value, wanted, 1e-10)
+    close(slope, slopes, 1e-10)
+
+
+def growing(n, x):
+    if n <= 0:
+        return [x]
+    return [*growing(n - 1, x), x]
+
+
+def test_a_result_of_changing_form_is_refused():
+    with pytest.raises(UserError, match=r"E0244|E0221"):
+        td.jit(growing)(td.Tensor(2), t(1.0, "f4"))

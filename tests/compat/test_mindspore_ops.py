@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import types
 
 import numpy as np
 import pytest
@@ -280,6 +281,21 @@ def test_grad_operation_with_sensitivity(mode):
         ops.GradOperation(get_by_list=True)(lambda x: x)
 
 
+OPTIONS = types.SimpleNamespace(factor=2.0)
+
+
+def test_plain_values_around_a_function_are_watched(mode):
+    def scaled(x):
+        return (x * OPTIONS.factor).sum()
+
+    x = Tensor([1.0])
+    for find in (ops.GradOperation()(scaled), ms.grad(scaled), ms.jit(scaled)):
+        OPTIONS.factor = 2.0
+        close(find(x).reshape(1), [2])
+        OPTIONS.factor = 3.0
+        close(find(x).reshape(1), [3])
+
+
 def test_stop_gradient_vjp_jvp_and_recompute():
     x = Tensor([2.0])
     close(ms.grad(lambda x: ops.stop_gradient(x) * x)(x), [2])
@@ -397,3 +413,51 @@ def test_what_is_not_covered_names_the_nearest_function():
         ms.set_context(unheard_of=1)
     ms.set_context(device_target="CPU", save_graphs=False)
     assert ms.get_context("device_target") == "CPU"
+
+
+def test_own_gradient_and_hooks(mode):
+    class Scaled(nn.Cell):
+        def construct(self, x, y):
+            return x * y
+
+        def bprop(self, x, y, out, dout):
+            return 10 * dout, out
+
+    x, y = Tensor([2.0]), Tensor([5.0])
+    close(Scaled()(x, y), [10])
+    dx, dy = ms.grad(Scaled(), (0, 1))(x, y)
+    close(dx, [10])
+    close(dy, [10])
+    net, seen = nn.ReLU(), []
+    before = net.register_backward_pre_hook(lambda cell, grads: (3 * grads[0],))
+    after = net.register_backward_hook(lambda cell, inputs, results: seen.append((type(inputs[0]), len(results))))
+    close(ms.grad(lambda x: (net(x) * 2).sum())(x), [6])
+    assert seen == [(Tensor, 1)]
+    before.remove(), after.remove()
+    close(ms.grad(lambda x: (net(x) * 2).sum())(x), [2])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"),
+    [
+        (lambda: nn.Dense("a", 2), "E0"),
+        (lambda: nn.Dense(2, 2, weight_init=Tensor(np.ones((3, 3), np.float32))), "E0590"),
+        (lambda: nn.SequentialCell([3]), "E0550"),
+        (lambda: nn.CellList([nn.ReLU()])(3), "E0551"),
+        (lambda: nn.Cell()(3), "E0520"),
+        (lambda: nn.Dropout(p=1.5), "E0554"),
+        (lambda: nn.MSELoss("avg"), "E0556"),
+        (lambda: nn.BatchNorm2d(2)(Tensor(X)), "E0553"),
+        (lambda: nn.Adam([Parameter(1.0)], beta1=2), "E0531"),
+        (lambda: ms.set_seed(-1), "E0590"),
+        (lambda: ms.jit(3), "E0213"),
+        (lambda: ms.grad(3), "E0213"),
+        (lambda: ms.grad(lambda x: 3)(Tensor([1.0])), "E0306"),
+        (lambda: ParameterTuple([1]), "E0590"),
+        (lambda: nn.SequentialCell(nn.ReLU()).to_float(ms.int32), "E0590"),
+        (lambda: ms.Model(3), "E0565"),
+    ],
+)
+def test_mistakes_are_named(mistake, code):
+    with pytest.raises(UserError, match=code):
+        mistake()

@@ -380,6 +380,7 @@ _RULES = [
 ]
 
 # ------------------------------------------------------------------------------------------------- control flow
+_LOOPS = ("tests/api/test_loop_gradients.py::test_recurrence_in_closed_form",)
 _CONTROL = [
     Fault(
         "if: residuals of the branches in each other's places",
@@ -416,8 +417,8 @@ _CONTROL = [
     Fault(
         "while: earlier segments are not filled again",
         "ops/control.py",
-        "stacks = again.loop(refill, again.init, rest[z:])[len(self.init) + 1 :]",
-        "stacks = rest[z:]",
+        "filled = again.loop(refill, again.init, rest[z:])",
+        "filled = [*again.init, refill, *rest[z:]]",
         GRAD,
     ),
     Fault(
@@ -430,9 +431,37 @@ _CONTROL = [
     Fault(
         "while: gradients of constants are not summed",
         "ops/control.py",
-        "sums = [add(x, g) for x, g in zip(before[n_live:z], grads[:n_const], strict=True)]",
+        "sums = [add(x, g) for x, g in zip(before[n_live:], grads[:n_const], strict=True)]",
         "sums = grads[:n_const]",
         GRAD,
+    ),
+    Fault(
+        "while: the carry after a trip is the one before it",
+        "ops/control.py",
+        "peek(args[a + i], add(slot, 1))",
+        "peek(args[a + i], slot)",
+        _LOOPS,
+    ),
+    Fault(
+        "while: the end of a segment that is filled again is not kept",
+        "ops/control.py",
+        "row = sub(self.trips + 1, minimum(refill, 1))",
+        "row = number(self.trips + 1)",
+        _LOOPS,
+    ),
+    Fault(
+        "while: a block of a checkpointed loop is one trip too long",
+        "ops/_checkpointed.py",
+        "logical_and(less(a[n], every), a[n + 1])",
+        "a[n + 1]",
+        ("tests/api/test_checkpointed_loops.py::test_memory_grows_with_the_root_of_the_length",),
+    ),
+    Fault(
+        "scan: a checkpointed rest begins with the blocks' rows",
+        "ops/_checkpointed.py",
+        "_rows(x, full * every, length)",
+        "_rows(x, 0, length - full * every)",
+        ("tests/api/test_checkpointed_loops.py::test_scan_of_any_length",),
     ),
     Fault(
         "scan: backwards in the same direction",

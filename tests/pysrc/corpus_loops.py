@@ -1,4 +1,4 @@
-"""Functions with `while` and `for`, `break`, `continue`, `return` in loops, `else` of loops: for the differential test."""
+"""Functions with `while` and `for`, `break`, `continue`, `return` in loops, `else`: for the differential test."""
 # ruff: noqa: SIM, RET, F841, RUF, PLR, B, PERF, C4
 
 from tests.pysrc.support import Corpus, Raw

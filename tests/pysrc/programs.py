@@ -44,12 +44,12 @@ _TAIL = "    return a, b, c, k, s.sin(), items, table, box.v, box.n\n"
 
 
 class _Writer:
-    """Draws the lines of one program. depth: of blocks; loops: kinds of the loops around, "" where no jump is allowed."""
+    """Draws the lines of one program. depth: of blocks; loops: kinds of the loops around."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self.draw, self.lines = draw, [_HEAD.rstrip("\n")]
         self.numbers = itertools.count()
-        self.budget = 14
+        self.budget = 7
 
     def pick(self, *choices: Any) -> Any:
         return self.draw(st.sampled_from(choices))
@@ -63,12 +63,17 @@ class _Writer:
     def value(self, deep: int = 2) -> str:
         """An expression of one tensor."""
         kind = self.draw(st.integers(0, 11 if deep else 2))
-        if kind <= 1: return self.name()
-        if kind == 2: return str(self.pick('table["u"]', 'table["v"]', "items[0]", "items[-1]", "box.v", "box.put(a)", "(s * 0.3).sin()"))
+        if kind <= 1:
+            return self.name()
+        if kind == 2:
+            return str(
+                self.pick('table["u"]', 'table["v"]', "items[0]", "items[-1]", "box.v", "box.put(a)", "(s * 0.3).sin()")
+            )
         one, two = self.value(deep - 1), self.value(deep - 1)
         forms = (
-            f"({one} + {two})", f"(({one} - {two}) * 0.5)", f"({one} * {two}).sin()", f"{one}.cos()", f"({one} * 0.5 + k * 0.1)",
-            f"({one} if {self.test(1)} else {two})", f"helper({one})", f"helper({one}, q={two})", f"max({one}, {two} * 0.9)",
+            f"({one} + {two})", f"(({one} - {two}) * 0.5)", f"({one} * {two}).sin()", f"{one}.cos()",
+            f"({one} * 0.5 + k * 0.1)", f"({one} if {self.test(1)} else {two})", f"helper({one})",
+            f"helper({one}, q={two})", f"max({one}, {two} * 0.9)",
         )  # fmt: skip
         return forms[kind - 3]
 
@@ -76,10 +81,13 @@ class _Writer:
         """An expression that decides."""
         kind = self.draw(st.integers(0, 7 if deep else 2))
         limit = self.pick(*_LIMITS)
-        if kind <= 1: return f"{self.name()} > {limit}"
-        if kind == 2: return f"{self.name()} * 0.77 < {limit}"
+        if kind <= 1:
+            return f"{self.name()} > {limit}"
+        if kind == 2:
+            return f"{self.name()} * 0.77 < {limit}"
         one, two = self.test(deep - 1), self.test(deep - 1)
-        return (f"{one} and {two}", f"({one}) or {two}", f"not {one}", f"-0.83 < {self.name()} <= {limit}", "k > 1")[kind - 3]
+        between = f"-0.83 < {self.name()} <= {limit}"
+        return (f"{one} and {two}", f"({one}) or {two}", f"not {one}", between, "k > 1")[kind - 3]
 
     def block(self, depth: int, loops: tuple[str, ...]) -> None:
         for _ in range(self.draw(st.integers(1, 3))):
@@ -87,19 +95,30 @@ class _Writer:
 
     def statement(self, depth: int, loops: tuple[str, ...]) -> None:
         self.budget -= 1
-        compound = depth < 4 and self.budget > 0
+        compound = depth < 3 and self.budget > 0
         kind = self.draw(st.integers(0, 16 if compound else 7))
-        if kind <= 1: self.put(depth, f"{self.name()} = {self.value()}")
-        elif kind == 2: self.put(depth, f"s {self.pick('+=', '-=')} {self.value(1)} * 0.5")
-        elif kind == 3: self.put(depth, f"items[{self.pick(0, 1, -1)}] = {self.value(1)}")
-        elif kind == 4: self.put(depth, f"table[{self.pick('u', 'v')!r}] = {self.value(1)}")
-        elif kind == 5: self.put(depth, f"k = {self.pick('k + 1', 'k - 1', '2')}")
-        elif kind == 6: self.jump(depth, loops)
-        elif kind == 7: self.small(depth)
-        elif kind <= 10: self.branch(depth, loops)
-        elif kind <= 13: self.loop_for(depth, loops)
-        elif kind <= 15: self.loop_while(depth, loops)
-        else: self.function(depth)
+        if kind <= 1:
+            self.put(depth, f"{self.name()} = {self.value()}")
+        elif kind == 2:
+            self.put(depth, f"s {self.pick('+=', '-=')} {self.value(1)} * 0.5")
+        elif kind == 3:
+            self.put(depth, f"items[{self.pick(0, 1, -1)}] = {self.value(1)}")
+        elif kind == 4:
+            self.put(depth, f"table[{self.pick('u', 'v')!r}] = {self.value(1)}")
+        elif kind == 5:
+            self.put(depth, f"k = {self.pick('k + 1', 'k - 1', '2')}")
+        elif kind == 6:
+            self.jump(depth, loops)
+        elif kind == 7:
+            self.small(depth)
+        elif kind <= 10:
+            self.branch(depth, loops)
+        elif kind <= 13:
+            self.loop_for(depth, loops)
+        elif kind <= 15:
+            self.loop_while(depth, loops)
+        else:
+            self.function(depth)
 
     def small(self, depth: int) -> None:
         kind = self.draw(st.integers(0, 5))
@@ -131,7 +150,8 @@ class _Writer:
 
     def loop_for(self, depth: int, loops: tuple[str, ...]) -> None:
         i = f"i{next(self.numbers)}"
-        over = self.pick("range(3)", "range(19)", "(0.5, -0.25)", "list(items)", "enumerate(items)", "range(n)", "zip(items, (1, 2))")
+        kinds = ["range(3)", "(0.5, -0.25)", "list(items)", "enumerate(items)", "range(n)", "zip(items, (1, 2))"]
+        over = self.pick(*kinds, *([] if loops else ["range(9)", "range(11)"]))
         target = f"{i}, j{i}" if over.startswith(("enumerate", "zip")) else i
         self.put(depth, f"for {target} in {over}:")
         self.put(depth + 1, f"{self.name()} = ({self.value(1)} + {i} * 0.1).sin()")
@@ -140,9 +160,10 @@ class _Writer:
 
     def loop_while(self, depth: int, loops: tuple[str, ...]) -> None:
         w = f"w{next(self.numbers)}"
-        start, limit = self.pick(("0", "4"), ("a * 0", "3.5"), ("a * 0 + k * 0", "2.5"))
+        start, limit = self.pick(("0", "3"), *([] if loops else [("a * 0", "3.5"), ("a * 0 + k * 0", "2.5")]))
         self.put(depth, f"{w} = {start}")
-        self.put(depth, f"while {w} < {limit}{self.pick('', f' and {self.test(1)}')}:")
+        more = "" if loops else self.pick("", f" and ({self.test(1)})")
+        self.put(depth, f"while {w} < {limit}{more}:")
         self.put(depth + 1, f"{w} = {w} + 1")
         self.block(depth + 1, (*loops, "while"))
         self.otherwise(depth, loops)

@@ -35,7 +35,7 @@ class Raw:
 @dataclasses.dataclass(frozen=True)
 class Case:
     """name; make: a new (function, state getter); inputs: one tuple for each call; grad: whether to compare gradients;
-    refused: the code of the error that compiling must give, "" for none; grad_refused: the same for the gradient."""
+    refused: the code of the error that compiling must give, "" for none."""
 
     name: str
     make: Callable[[], tuple[Callable[..., Any], Callable[[], Any]]]
@@ -91,7 +91,7 @@ def value_of(x: Any) -> Any:
 
 
 def plain(x: Any) -> Any:
-    """A result in a form that can be compared: tensors as arrays, containers with their class, objects by attributes."""
+    """A result in a form to compare: tensors as arrays, containers with their class, objects by attributes."""
     if isinstance(x, td.Tensor):
         return np.asarray(x.numpy())
     if isinstance(x, dict):

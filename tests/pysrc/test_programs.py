@@ -18,7 +18,7 @@ def check(source, folder, compiler):
         pytest.fail("\n".join([source, *found]), pytrace=False)
 
 
-@settings(max_examples=200, derandomize=True, **QUIET)
+@settings(max_examples=150, derandomize=True, **QUIET)
 @given(source=programs.programs())
 def test_random_programs(source, tmp_path_factory):
     check(source, tmp_path_factory.mktemp("program"), support.interpreted)
@@ -31,7 +31,7 @@ def test_compiled_random_programs(source, tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, **QUIET)
+@settings(max_examples=1500, **QUIET)
 @given(source=programs.programs())
 def test_many_random_programs(source, tmp_path_factory):
     check(source, tmp_path_factory.mktemp("program"), support.interpreted)

@@ -30,6 +30,7 @@ def small_programs_too(monkeypatch):
     """The programs of these tests run for microseconds: starting a part shall cost nothing."""
     monkeypatch.setattr(parts, "RUN_S", 1e-15)
     monkeypatch.setattr(parts, "MIN_RUN_S", 0.0)
+    monkeypatch.setattr(parts, "MIN_SHARE", 0.4)
 
 
 def arguments(module, seed=0):

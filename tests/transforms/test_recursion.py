@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+
 from treadle import driver, ops
 from treadle.base import flags
 from treadle.base.errors import UserError
@@ -299,7 +300,7 @@ def test_a_body_that_cannot_be_taken_apart_is_refused():
     body = build.trace(lambda x: call(x), [X], "inner")
     backward = build.trace(lambda x, y, d: d, [X, X, X], "back")
     fn = build.trace(lambda x: ops.custom_vjp(x, body=body, backward=backward, n_outputs=1), [X], "f")
-    with pytest.raises(UserError, match="E0313.*custom_vjp"):
+    with pytest.raises(UserError, match=r"E0313.*custom_vjp"):
         as_loop(fn, "f", {})
 
 
@@ -307,7 +308,7 @@ def test_a_body_that_cannot_be_taken_apart_is_refused():
 def test_as_deep_as_the_stack_and_no_deeper():
     made = loop_of(factorial(), capacity=5)
     assert interp.run(made, *n(6))[0] == 720
-    with pytest.raises(UserError, match="E0312.*f called itself more than 5 deep"):
+    with pytest.raises(UserError, match=r"E0312.*f called itself more than 5 deep"):
         interp.run(made, *n(7))
     program = driver.compile_module(driver.optimise(made))
     assert program.call(n(6))[0] == 720

@@ -3,11 +3,12 @@
 Beside the driver this is the only place where stages meet.
 """
 
-from treadle.api import context, staging
+from treadle.api import context, recursing, staging
 from treadle.api.batching import vmap
 from treadle.api.checks import debug_nans, deterministic
 from treadle.api.control import cond, scan, while_loop
 from treadle.api.effects import callback, debug_check, debug_print, pure_callback
+from treadle.api.explain import explain
 from treadle.api.forward import hessian, jacfwd, jacrev, jvp
 from treadle.api.gradient_check import GradientReport, check_gradients
 from treadle.api.gradients import checkpoint, custom_gradient, grad, grad_all, stop_gradient, value_and_grad, vjp
@@ -17,6 +18,7 @@ from treadle.api.stages import stages
 from treadle.api.tensor_hooks import hook_gradient
 
 staging.install()
+recursing.install()
 
 __all__ = [
     "GradientReport",
@@ -32,6 +34,7 @@ __all__ = [
     "debug_nans",
     "debug_print",
     "deterministic",
+    "explain",
     "grad",
     "grad_all",
     "hessian",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +54,7 @@ class Dynamic(Jitted):
         if unknown:
             why = f"buckets are given for {', '.join(unknown)}; the dimensions are {', '.join(sorted(names))}"
             raise UserError("E0263", why, fix="use the names of dynamic=")
-        self._signature = inspect.signature(getattr(function, "forward", None) or function)
+        self._names = _argument_names(function)
         self._kept: dict[Key, list[_Bucket]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,19 +69,15 @@ class Dynamic(Jitted):
                 found = self._ready(call) or self._prepare(call)
         return found[0].run(call, found[1])
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A jitted method; the position 0 in `dynamic` is the first argument after self."""
-        if instance is None:
-            return self
-        if instance not in self._bound:
-            method = types.MethodType(self.function, instance)
-            self._bound[instance] = Dynamic(method, self.name, self.dynamic, self.buckets)
-        return self._bound[instance]
+    def _of(self, method: Callable[..., Any]) -> Jitted:
+        """A bound method; the position 0 in `dynamic` is its first argument after self."""
+        return Dynamic(method, self.name, self.dynamic, self.buckets)
 
     def _ready(self, call: _Call) -> tuple[_Bucket, _AtSize] | None:
         for bucket in self._kept.get(call.key, ()):
             at = bucket.seen.get(call.size_key)
             if at is not None and bucket.program.still_valid():
+                bucket.program.use()
                 return bucket, at
         return None
 
@@ -100,7 +95,7 @@ class Dynamic(Jitted):
             return made[0].program
 
         self._compile(call.key, call.template, call.template_kwargs, make)
-        self._kept[call.key] = [*kept, made[0]]
+        self._kept[call.key] = [*[b for b in self._kept.get(call.key, ()) if b in kept], made[0]]
         return made[0], next(iter(made[0].seen.values()))
 
     def _drop(self, old: Program) -> None:
@@ -280,11 +275,20 @@ def _read(dynamic: Mapping[Any, Any]) -> dict[Any, dict[int, str]]:
     return {argument: dict(axes) for argument, axes in dynamic.items()}
 
 
+def _argument_names(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments, of a cell those of its forward; none where Python does not tell them."""
+    what = getattr(function, "forward", None) or getattr(function, "construct", None) or function
+    try:
+        return list(inspect.signature(what).parameters)
+    except ValueError:
+        return []
+
+
 def _named_axes(
     owner: Dynamic, leaves: Sequence[Any], shape: tree.TreeDef, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[dict[int, str]]:
     """For each leaf, the dimension names of its axes. Raises E0262 for arguments that are not there."""
-    positions = list(owner._signature.parameters)
+    positions = owner._names
     counts = [len(tree.flatten(a)[0]) for a in args]
     owners: list[Any] = [i for i, n in enumerate(counts) for _ in range(n)]
     for key, value in kwargs.items():

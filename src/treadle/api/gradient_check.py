@@ -20,6 +20,7 @@ from treadle.api.gradients import grad
 from treadle.base import arguments
 from treadle.base.errors import UserError
 from treadle.frontend import tree
+from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import is_tensor, leaf_type
 
@@ -122,6 +123,7 @@ def _flat(
     function: Callable[..., Any], leaves: Sequence[Any], shape: Any, places: Sequence[int], wrt: Sequence[Tensor]
 ) -> Function:
     """The function of the list of what is differentiated, to the list of its float results."""
+    function = converted(function)
 
     def run(*point: Tensor) -> list[Tensor]:
         given = list(leaves)

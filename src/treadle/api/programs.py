@@ -34,7 +34,7 @@ from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.effects import guarded, refuse_left_behind
 from treadle.frontend.keys import Key
-from treadle.frontend.pysrc.convert import converted
+from treadle.frontend.pysrc.convert import converted, noted
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, clock, is_dynamic, settled, state_lock
 from treadle.frontend.watch import changed, watch
@@ -117,17 +117,21 @@ class Jitted:
             return self
         try:
             if instance not in self._bound:
-                self._bound[instance] = Jitted(types.MethodType(self.function, instance), self.name)
+                self._bound[instance] = self._of(types.MethodType(self.function, instance))
             return self._bound[instance]
         except TypeError:
             why = f"a {type(instance).__name__} cannot be hashed or weakly referenced, so its method cannot be compiled"
             fix = "give the class a __hash__ and a __weakref__ slot, or jit a function that takes it apart"
             raise UserError("E0214", why, fix=fix) from None
 
+    def _of(self, method: Callable[..., Any]) -> Jitted:
+        """A bound method compiled in the same way."""
+        return Jitted(method, self.name)
+
     def _find(self, key: Key) -> Program | None:
         for program in self._programs.get(key, ()):
             if program.still_valid():
-                program.used = next(_uses)
+                program.use()
                 return program
         return None
 
@@ -143,6 +147,7 @@ class Jitted:
             print(f"treadle: compiling {self.name}: {why}", file=sys.stderr)
         with events.span("jit", self.name, why=why):
             program = make(self.name) if make else Program(self.name, self.function, args, kwargs)
+        program.why = why
         self._compiled += 1
         if self._compiled == _MANY:
             _warn_of_many(self.name, why)
@@ -221,6 +226,7 @@ class Program:
         self.function = function
         self.used = next(_uses)
         traced = traced or trace_for(function, args, kwargs)
+        self.why, self.calls = "", dict(noted.calls)
         refuse_left_behind(traced.made, name)
         _apply.refuse_changed_arrays(traced, _apply.dynamic_leaves(args, kwargs))
         self.settings = [(weakref.ref(obj), obj.settings()) for obj in traced.touched]
@@ -249,6 +255,10 @@ class Program:
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known_fixed: list[Any] = []
         self._known_updated: list[Any] = []
+
+    def use(self) -> None:
+        """Note that the program is used now: those used longest ago are dropped first."""
+        self.used = next(_uses)
 
     def still_valid(self) -> bool:
         """Whether everything that the trace relied on beside the arguments is as it was."""

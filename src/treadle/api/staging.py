@@ -1,6 +1,6 @@
 """Branches and loops that the source front end found to depend on a tensor, as IR regions.
 
-What the front end hands over are functions without arguments (branches) or of the list of *slots* (loops), which work on
+What the front end hands over are functions without arguments (branches) or of the list of *slots* (loops), working on
 Python variables and return the slots: any Python values. Both sides of a branch are traced; where their slots differ,
 tensors become results of the region, Python numbers become numbers of the program, and all else must be equal. A loop
 carries what a trip changes, and is traced again until the kinds of what it carries no longer change.
@@ -22,14 +22,13 @@ from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
 from treadle.frontend.lift import literal
-from treadle.frontend.pysrc import builtin, recursion, runtime, state
+from treadle.frontend.pysrc import builtin, runtime, state
 from treadle.frontend.pysrc.exits import FLAGS, VALUE
-from treadle.frontend.pysrc.recursion import BottomError, calls
+from treadle.frontend.pysrc.recursion import BottomError
 from treadle.frontend.pysrc.state import AgainError, Held, Snapshot, Unbound, is_object
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import Traced, is_tensor
 from treadle.ir import build
-from treadle.ir import op as op_table
 from treadle.ir.node import Fn, Value, attr_key
 from treadle.ir.types import TensorType
 from treadle.ops import casting, creation
@@ -81,7 +80,7 @@ class _Merged:
     """A leaf that the region gives: its type, the kind of number, what each side makes it of, and what it was there."""
 
     type: TensorType
-    kind: type | None
+    kind: Any
     sides: tuple[Any, ...]
     name: str
     seen: tuple[Any, ...]
@@ -116,12 +115,12 @@ def choose(
     fns = [_branch(p.traced, [m.sides[i] for m in merged], [m.type for m in merged], captured, changed, types)
            for i, p in enumerate(parts)]  # fmt: skip
     outputs = _apply.region_op(ops.if_, [pred, *captured], then=fns[0], orelse=fns[1])
-    for tensor, new in zip(changed, outputs[len(merged) :], strict=True):
-        tensor._set(new)
+    for tensor, output in zip(changed, outputs[len(merged) :], strict=True):
+        tensor._set(output)
     shared = snapshot.shared() if merged else set()
-    for m, tensor in zip(merged, outputs):
+    for m, output in zip(merged, outputs):
         if any(id(x) in shared for x in m.seen):
-            state.merged(tensor, m.name)
+            state.merged(output, m.name)
     return [_filled(s, merged, outputs) for s in slots]
 
 
@@ -263,7 +262,7 @@ class _Carried:
     """A leaf that the loop carries: its type and kind, and what it starts with."""
 
     type: TensorType
-    kind: type | None
+    kind: Any
     start: Any
 
 
@@ -271,21 +270,28 @@ def loop(
     test: Callable[[list[Any]], Any] | None, step: Callable[[list[Any]], list[Any]], snapshot: Snapshot,
     length: int | None, extra: Sequence[Any] = (),
 ) -> list[Any]:  # fmt: skip
-    """The slots after slots = step(slots) while test(slots), or `length` times. extra: numbers in front of the slots."""
+    """The slots after slots = step(slots) while test(slots), or `length` times. extra: numbers in front of slots."""
     plan = _LoopPlan([*["the trip"] * len(extra), *snapshot.names], [*extra, *snapshot.initial()], len(extra))
     for _ in range(8):
-        stepped = _Part(lambda given: step(plan.slots(given)), plan.arguments())
+        try:
+            stepped = _Part(lambda given: step(plan.slots(given)), plan.arguments())
+        except BottomError:  # without a trip the types are those of the whole
+            snapshot.restore()
+            return plan.slots(plan.arguments())
         new = [i for i in range(len(plan.names)) if _is_new([plan.starts[i], stepped.objects[i]])]
         snapshot.open([i - len(extra) for i in new])
         if not plan.widen(stepped):
             break
     else:
         raise UserError("E0221", "what the loop carries changes with every trip", fix="keep its dtypes and shapes")
-    tested = None if test is None else _apply.trace(lambda *v: _truth_of(test(plan.slots(list(v)))), tuple(plan.arguments()))
+    tested = (
+        None if test is None else _apply.trace(lambda *v: _truth_of(test(plan.slots(list(v)))), tuple(plan.arguments()))
+    )
     if tested is not None and (tested.changed or tested.changed_args):
         raise UserError("E0223", "the test of the loop changes a tensor", fix="change it in the body")
     outputs = _region(plan, stepped, tested, length)
-    return plan.final(outputs, stepped, snapshot)
+    n = len(plan.carried)
+    return [*plan.final(outputs[:n], stepped, snapshot), *outputs[n:]]
 
 
 def _truth_of(value: Any) -> Any:
@@ -400,6 +406,7 @@ def _region(plan: _LoopPlan, stepped: _Part, tested: Traced | None, length: int 
     inner = _Loop(start, traces)
     n, k = len(inner.captured), len(start)
     keys = list(plan.carried)
+    stacked = len(stepped.leaves) - len(plan.names)  # what the trip appends to lists
 
     def step(*values: Value) -> list[Value]:
         consts, carry = values[:n], values[n:]
@@ -408,7 +415,8 @@ def _region(plan: _LoopPlan, stepped: _Part, tested: Traced | None, length: int 
         new = [_made(stepped.leaves[i][j], plan.carried[i, j].type, results) for i, j in keys]
         skip = traced.num_outputs + len(traced.changed_args)
         after = {id(t): v for t, v in zip(traced.changed, results[skip:], strict=True)}
-        return [*new, *[after.get(id(t), v) for t, v in zip(inner.changed, carry[k:], strict=True)]]
+        ys = results[traced.num_outputs - stacked : traced.num_outputs]
+        return [*new, *[after.get(id(t), v) for t, v in zip(inner.changed, carry[k:], strict=True)], *ys]
 
     def again(*values: Value) -> Any:
         assert tested is not None
@@ -425,89 +433,7 @@ def _region(plan: _LoopPlan, stepped: _Part, tested: Traced | None, length: int 
         test = build.trace(again, types, "again", fns)
         outputs = _apply.region_op(ops.while_, inputs, cond=test, body=body, n_consts=n, capacity=0)
     done = inner.finish(outputs)
-    return list(done)
-
-
-# ----------------------------------------------------------------------------------------------------------- recursion
-class _Recursive:
-    """A function that calls itself: its name in the IR, and what is known of it so far: the tensors that it captures,
-    the types, kinds and container of its results."""
-
-    def __init__(self, name: str, place: int) -> None:
-        self.name, self.place = name, place
-        self.captured: list[Any] = []
-        self.types: tuple[TensorType, ...] | None = None
-        self.kinds: list[type | None] = []
-        self.result: Callable[[Sequence[Any]], Any] = list
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The inner call."""
-        if self.types is None:
-            raise BottomError
-        trace = tracing.current()
-        assert trace is not None
-        leaves = [x for x in tree.flatten((args, kwargs))[0] if is_tensor(x)]
-        operands = [trace.read(x) for x in [*leaves, *self.captured]]
-        outputs = build.append(op_table.get("call"), tuple(operands), {"callee": self.name}, self.types).outputs
-        made = [Tensor._of(o, trace, kind) for o, kind in zip(outputs, self.kinds, strict=True)]
-        return self.result(made)
-
-
-def recursive(key: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a function that calls itself with arguments of these types, as one loop with a stack.
-
-    It is traced until its result types and the tensors that it reads from outside no longer change. Raises E0245 when
-    it changes tensors from outside, E0215 when no branch returns.
-    """
-    from treadle.transforms.recursion import as_loop
-
-    leaves, shape = tree.flatten((args, kwargs))
-    dynamic = [x for x in leaves if is_tensor(x)]
-    fns = _apply.outer_fns()
-    spec = _Recursive(f"{function.__name__}.recursive{len(fns)}", len(fns))
-    calls.known[key] = spec.call
-    try:
-        for _ in range(8):
-            part = _traced_body(function, dynamic, leaves, shape)
-            if not _learn(spec, part):
-                break
-    finally:
-        del calls.known[key]
-    traced = part.traced
-    loop_fn = as_loop(Fn(spec.name, traced.fn.params, traced.fn.nodes, traced.fn.outputs), spec.name, fns)
-    trace = tracing.current()
-    assert trace is not None
-    outputs = build.inline(loop_fn, [trace.read(x) for x in [*dynamic, *traced.captured]])
-    made = [Tensor._of(o, trace, kind) for o, kind in zip(outputs, spec.kinds, strict=True)]
-    return spec.result(made)
-
-
-def _traced_body(function: Any, dynamic: Sequence[Any], leaves: Sequence[Any], shape: tree.TreeDef) -> _Part:
-    def body(given: list[Any]) -> list[Any]:
-        rest = iter(given)
-        a, k = shape.unflatten([next(rest) if is_tensor(x) else x for x in leaves])
-        return [function(*a, **k)]
-
-    try:
-        part = _Part(body, dynamic)
-    except BottomError:
-        why = f"{function.__name__} calls itself in every branch: it never returns"
-        raise UserError("E0215", why, fix="return without a call for some value of its arguments") from None
-    if part.traced.changed or part.traced.changed_args:
-        why = f"{function.__name__}, which calls itself, changes a tensor that was there before"
-        raise UserError("E0245", why, fix="return the new value instead")
-    return part
-
-
-def _learn(spec: _Recursive, part: _Part) -> bool:
-    """Whether the trace has told something new about the function."""
-    kinds = [x.kind for leaves in part.leaves for x in leaves if isinstance(x, _Out)]
-    types = part.traced.fn.out_types
-    captured = list(part.traced.captured)
-    same = spec.types == types and spec.kinds == kinds and list(map(id, captured)) == list(map(id, spec.captured))
-    spec.types, spec.kinds, spec.captured = types, kinds, captured
-    spec.result = lambda tensors: part.shapes[0].unflatten(part.traced.result(tensors)[0])
-    return not same
+    return [*done, *outputs[len(outputs) - stacked :]] if stacked else list(done)
 
 
 # --------------------------------------------------------------------------------------------------- truth and numbers
@@ -571,7 +497,6 @@ def extreme(larger: bool, x: Any, y: Any) -> Any:
 
 def install() -> None:
     """Give the source front end its regions."""
-    recursion.hooks.recursive = recursive
     runtime.hooks.choose, runtime.hooks.loop = choose, loop
     runtime.hooks.truth, runtime.hooks.negated, runtime.hooks.logical = truth, negated, logical
     builtin.hooks.number, builtin.hooks.extreme = number, extreme

@@ -15,7 +15,9 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.base.where import UNKNOWN, Where
 from treadle.frontend import tree
+from treadle.frontend.pysrc import grown
 from treadle.frontend.pysrc.builtin import Text
+from treadle.frontend.pysrc.convert import noted
 from treadle.frontend.pysrc.state import Unbound, boxed, is_object, unchanged_in_place
 from treadle.frontend.trace import is_symbolic, is_tensor
 from treadle.ir.node import Value
@@ -26,8 +28,12 @@ def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before, shape = tree.flatten((args, kwargs))
-        with unchanged_in_place():
-            result = function(*args, **kwargs)
+        noted.calls = {}
+        try:
+            with unchanged_in_place():
+                result = function(*args, **kwargs)
+        finally:
+            grown.forget()
         after, new_shape = tree.flatten((args, kwargs))
         if new_shape != shape or any(a is not b for a, b in zip(before, after, strict=True)):
             _refuse_container(before, shape, after, new_shape)

@@ -26,6 +26,7 @@ from treadle.frontend.lift import (
     many_axes,
     one_axis,
 )
+from treadle.frontend.pysrc import grown
 from treadle.ir import build
 from treadle.ops import compare, reduce
 from treadle.ops import shape as ops
@@ -174,6 +175,8 @@ def stack(xs: Sequence[Any], axis: Any = None, *, dim: Any = None) -> Any:
     if any(p.shape != parts[0].shape for p in parts):
         text = " and ".join(str(list(p.shape)) for p in parts)
         raise UserError("E0132", f"shapes {text} cannot be stacked", fix="make them equal")
+    if place == 0 and (found := grown.joined(parts)):  # a list that has grown in a rolled loop
+        return concatenate([x if is_stack else expand_dims(x, 0) for x, is_stack in found], 0)
     return concatenate([expand_dims(p, place) for p in parts], place)
 
 

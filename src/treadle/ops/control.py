@@ -44,7 +44,7 @@ from treadle.ops._regions import (
 from treadle.ops.bits import bit_and
 from treadle.ops.compare import greater, less, logical_and, logical_not
 from treadle.ops.dynamic import dynamic_slice
-from treadle.ops.elementwise import add, sub
+from treadle.ops.elementwise import add, minimum, sub
 from treadle.ops.reduce import reduce_or
 from treadle.ops.shape import reshape
 
@@ -274,7 +274,11 @@ def _(run: Any, inputs: tuple[Value, ...], flags: tuple[bool, ...], **attrs: Any
 
 
 class _WhileReverse:
-    """The two loops of a reversed `while` (the scheme is in the module's docstring)."""
+    """The two loops of a reversed `while` (the scheme is in the module's docstring).
+
+    A carry that the backward pass reads before and after a trip is on one stack: row i has it before the trip, row
+    i + 1 after it. Such a stack has a row more, for the end, and one that is written where there is nothing to write.
+    """
 
     def __init__(
         self,
@@ -299,8 +303,10 @@ class _WhileReverse:
             (p is None or p >= n_consts) and j is None
             for p, j in zip(self.line.from_param, self.after, strict=True)
         ]
-        self.carried_after = sorted({j for j in self.after if j is not None})
         self.saved = picked(self.line.residual_types, self.stacked)
+        # The carries read after a trip, and the stacks that have them from before it.
+        place = {p: i for i, p in enumerate(picked(self.line.from_param, self.stacked)) if p is not None}
+        self.stack_of = {j: place[n_consts + j] for j in self.after if j is not None}
         self.trips = capacity or _capacity(self.saved)
 
     def _kept_after(self) -> list[int | None]:
@@ -341,15 +347,17 @@ class _WhileReverse:
 
     def build(self) -> Reversed:
         """Outputs of the forward loop, and the pullback."""
-        stacks = [zeros(TensorType(t.dtype, (self.trips, *t.shape))) for t in self.saved]
+        longer = self.stack_of.values()
+        rows = [self.trips + 2 if i in longer else self.trips for i in range(len(self.saved))]
+        stacks = [zeros(TensorType(t.dtype, (n, *t.shape))) for t, n in zip(self.saved, rows, strict=True)]
         results = self.loop(None, self.init, stacks)
         k = len(self.init)
-        count, stacks = results[k], list(results[k + 1 :])
+        count = results[k]
+        stacks = self.ended(results[:k], results[k + 1 :], add(_remainder(sub(count, 1), self.trips), 1))
         fixed = [self.consts[p] for p in self.line.from_param if p is not None and p < self.n]
-        last = [results[j] for j in self.carried_after]
 
         def pullback(*cts: Value) -> list[Value | None]:
-            grads = self.backward(count, stacks, fixed, picked(cts, self.live), last)
+            grads = self.backward(count, stacks, fixed, picked(cts, self.live))
             n_live = sum(self.live)
             ends = [
                 g if f else None for g, f in zip(spread(grads[:n_live], self.live), self.flags[self.n :], strict=True)
@@ -358,12 +366,17 @@ class _WhileReverse:
 
         return tuple(results[:k]), pullback
 
-    def backward(
-        self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value], last: list[Value]
-    ) -> Sequence[Value]:
+    def ended(self, carry: Sequence[Value], stacks: Sequence[Value], row: Value) -> list[Value]:
+        """The stacks with the carry after the last trip in `row`, where the trip before finds it."""
+        made = list(stacks)
+        for j, i in self.stack_of.items():
+            made[i] = push(made[i], carry[j], row)
+        return made
+
+    def backward(self, count: Value, stacks: list[Value], fixed: list[Value], cts: list[Value]) -> Sequence[Value]:
         """Cotangents of the live carry at the start, then sums of the constants' gradients."""
         sums = [zeros(t.type) for t, f in zip(self.consts, self.flags, strict=False) if f]
-        state = [*cts, *sums, *last]
+        state = [*cts, *sums]
         consts = [*fixed, *self.consts, *self.init]
         a, z = len(fixed), len(state)
 
@@ -374,7 +387,11 @@ class _WhileReverse:
             """The stacks are filled before they are read, not after, so that XLA can fill them in place."""
             held, (end, refill, *rest) = args[: len(consts)], args[len(consts) :]
             again = self.with_inputs(held[a : a + self.n], held[a + self.n :])
-            stacks = again.loop(refill, again.init, rest[z:])[len(self.init) + 1 :]
+            filled = again.loop(refill, again.init, rest[z:])
+            k = len(self.init)
+            # Without a refill the row is there already, and the one behind it takes what nobody reads.
+            row = sub(self.trips + 1, minimum(refill, 1))
+            stacks = self.ended(filled[:k], filled[k + 1 :], row)
             start = sub(end, add(_remainder(sub(end, 1), self.trips), 1))
             state = self.walk_back(start, end, held[:a], rest[:z], stacks)
             return [start, start, *state, *stacks]
@@ -385,7 +402,7 @@ class _WhileReverse:
         # A second derivative keeps one segment, which has whole stacks: mostly there is one.
         bodies = {"cond": region(more, types, "segments"), "body": region(segment, types, "segment")}
         ends = while_(*args, **bodies, n_consts=len(consts), capacity=1)
-        return tuple(ends[2 : 2 + len(cts) + len(sums)])
+        return tuple(ends[2 : 2 + z])
 
     def with_inputs(self, consts: Sequence[Value], init: Sequence[Value]) -> _WhileReverse:
         """The same loop on other values (inside a region)."""
@@ -398,7 +415,7 @@ class _WhileReverse:
     ) -> tuple[Value, ...]:
         """The state after the trips end-1 down to start are reversed."""
         held = [start, *fixed, *stacks]
-        n_live, a, z = sum(self.live), 1 + len(fixed), len(state) - len(self.carried_after)
+        n_live, a = sum(self.live), 1 + len(fixed)
 
         def test(*args: Value) -> Any:
             return greater(args[len(held)], args[0])
@@ -407,16 +424,15 @@ class _WhileReverse:
             i, before = sub(args[len(held)], 1), args[len(held) + 1 :]
             slot = _remainder(i, self.trips)
             kept, still = iter([peek(s, slot) for s in args[a : len(held)]]), iter(args[1:a])
-            after = dict(zip(self.carried_after, before[z:], strict=True))
+            after = {j: peek(args[a + i], add(slot, 1)) for j, i in self.stack_of.items()}
             residuals = [
                 after[j] if j is not None else next(kept) if s else next(still)
                 for j, s in zip(self.after, self.stacked, strict=True)
             ]
             grads = build.inline(self.line.backward, [*residuals, *before[:n_live]])
             n_const = len(grads) - n_live
-            sums = [add(x, g) for x, g in zip(before[n_live:z], grads[:n_const], strict=True)]
-            carry = [residuals[self.line.from_param.index(self.n + j)] for j in self.carried_after]
-            return [i, *grads[n_const:], *sums, *carry]
+            sums = [add(x, g) for x, g in zip(before[n_live:], grads[:n_const], strict=True)]
+            return [i, *grads[n_const:], *sums]
 
         args = [*held, end, *state]
         types = types_of(args)

@@ -184,6 +184,9 @@ class Padding:
 
     def replay(self, fns: Sequence[Fn], items: Sequence[Item]) -> list[Item]:
         """What stands for the outputs of a function, appended to the function being built."""
+        kinds = [[(t.dtype, t.rank) for t in fn.in_types] for fn in fns]
+        if any(kind != kinds[0] for kind in kinds):
+            self.differ(*fns[0].nodes[:1])
         env = [{p: [i] for p, i in zip(fn.params, items, strict=True)} for fn in fns]
         rest = [list(fn.nodes) for fn in fns]
         for each in rest:

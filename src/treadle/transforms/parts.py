@@ -15,13 +15,13 @@ from treadle.ir.host import Host
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.printer import print_fn
 from treadle.ir.walk import all_nodes, callees, has_effect
-from treadle.ops._axes import flops
+from treadle.ops._axes import node_flops
 from treadle.transforms._rows import in_rows
 from treadle.transforms.outline import Outline
 
 MIN_COPIES = 3  # equal layers from which they are a program of their own
 MIN_NODES = 4  # of a layer
-MIN_SHARE = 0.4  # of the nodes must be saved: below, compiling gets little faster
+MIN_SHARE = 0.6  # of the nodes must be saved: below, compiling gets little faster
 RUN_S = 4e-5  # what starting one more program costs
 MIN_RUN_S = 10 * RUN_S  # what runs shorter is no program of its own
 MAX_RUNS_SHARE = 0.015  # of the estimated time may go into starting programs
@@ -67,21 +67,21 @@ def split(module: Module, donate: Mapping[int, int | None] | None = None, cores:
     Modules that call Python stay whole: the order of their effects is kept inside one program.
     """
     main, fns = module.main, module.fns
-    most = (flops(module) / (CORE_FLOPS * cores) + sum(_bytes(n) for n in main.nodes) / BYTES) * MAX_RUNS_SHARE / RUN_S
-    if most < MIN_COPIES or not _is_pure(module) or not _has_own_outputs(main):
+    if len(main.nodes) < MIN_COPIES * MIN_NODES or not _is_pure(module) or not _has_own_outputs(main):
         return None
     first, rest = _bookkeeping(main)
     in_order = Module({**fns, "main": Fn("main", main.params, (*first, *rest), main.outputs)})
     outlined = Outline(min_nodes=MIN_NODES, min_copies=MIN_COPIES)(in_order)
     callees = {name: fn for name, fn in outlined.fns.items() if name not in fns}
-    parts = {name for name, fn in callees.items() if _seconds(Module.of(fn, outlined.fns), cores) > MIN_RUN_S}
+    seconds = {name: _seconds(fn, outlined, cores, {}) for name, fn in callees.items()}
+    parts = {name for name in callees if seconds[name] > MIN_RUN_S}
     calls = [n for n in outlined.main.nodes if n.attrs.get("callee") in parts]
     sizes = [len(outlined.fns[n.attrs["callee"]].nodes) for n in calls]
     if sum(sizes) - sum(len(callees[name].nodes) for name in parts) < MIN_SHARE * len(rest):
         return None
     outlined = in_rows(outlined, calls)
     segments = _segments(outlined.main, frozenset([n for n in outlined.main.nodes if n.attrs.get("callee") in parts]))
-    if len(segments) * RUN_S > MAX_RUNS_SHARE * _seconds(outlined, cores):
+    if len(segments) * RUN_S > MAX_RUNS_SHARE * _seconds(outlined.main, outlined, cores, seconds):
         return None
     return _Splitter(outlined, segments, donate or {}).parts()
 
@@ -113,17 +113,15 @@ def _has_own_outputs(main: Fn) -> bool:
     return all(o.node is not None for o in main.outputs) and len(set(main.outputs)) == len(main.outputs)
 
 
-def _seconds(module: Module, cores: int) -> float:
-    """A rough estimate of the time that one run takes, from products and from the bytes that go in and out."""
-    main = module.main
-    moved = sum(v.type.bytes for v in (*main.params, *main.outputs))
-    moved += sum(_bytes(n) for n in main.nodes if "callee" in n.attrs)
-    return flops(module) / (CORE_FLOPS * cores) + moved / BYTES
+def _seconds(fn: Fn, module: Module, cores: int, known: Mapping[str, float]) -> float:
+    """A rough estimate of the time that one run takes, from products and from the bytes that go in and out.
 
-
-def _bytes(node: Node) -> int:
-    """What the node reads and writes."""
-    return sum(v.type.bytes for v in (*node.inputs, *node.outputs))
+    known: that of functions it calls.
+    """
+    called: list[str] = [n.attrs.get("callee", "") for n in fn.nodes]
+    work = sum(node_flops(n, module) for n, name in zip(fn.nodes, called, strict=True) if name not in known)
+    moved = sum(v.type.bytes for v in (*fn.params, *fn.outputs))
+    return sum(known[c] for c in called if c in known) + work / (CORE_FLOPS * cores) + moved / BYTES
 
 
 def _segments(main: Fn, calls: frozenset[Node]) -> list[list[Node]]:
@@ -256,8 +254,8 @@ class _Splitter:
             known = self.donations[number]
             self.donations[number] = {i: o for i, o in known.items() if free.get(i) == o}
         frees = [self.slot[v] for v in (*read, *given) if self.last.get(v, -1) <= place and v not in self.results]
-        run = Run(number, *[tuple([self.slot[v] for v in values]) for values in (read, given)], tuple(frees))
-        self.runs.append(run)
+        ins, outs = (tuple([self.slot[v] for v in values]) for values in (read, given))
+        self.runs.append(Run(number, ins, outs, tuple(frees)))
 
     def _donations(self, read: Sequence[Value], given: Sequence[Value], place: int) -> dict[int, int]:
         """Parameters of the module that this run reads last, where it also makes what takes their memory."""

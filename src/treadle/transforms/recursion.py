@@ -40,7 +40,8 @@ _DOWN, _STAY, _UP = 1, 0, -1
 
 def as_loop(fn: Fn, name: str, fns: Mapping[str, Fn], capacity: int = 0) -> Fn:
     """The function `fn`, which calls itself by `name`, without recursion. Functions of `fns` that it calls are part of
-    the loop if they call it again, themselves, or one that does; all others stay called.
+    the loop if they call it again, themselves, or one that does; all others stay called. A `remat` with such a call
+    inside becomes its body.
 
     capacity: calls that may be open at once, 0 for the flag's number (see the module). Raises E0313 for a call from
     inside an op that cannot be taken apart. A program that goes deeper raises E0312 when it runs.
@@ -181,12 +182,11 @@ class _Machine:
         if high - low == 1:
             return self.block(low, args[1:])
         middle = (low + high) // 2
-        types = types_of(args)
-        sides = {
-            name: region(lambda *a, ends=ends: self.chosen(*ends, a), types, name)
-            for name, ends in (("then", (low, middle)), ("orelse", (middle, high)))
-        }
-        found: Sequence[Value] = if_(less(args[0], middle), *args, **sides)
+
+        def side(low: int, high: int) -> Fn:
+            return region(lambda *a: self.chosen(low, high, a), types_of(args), "blocks")
+
+        found: Sequence[Value] = if_(less(args[0], middle), *args, then=side(low, middle), orelse=side(middle, high))
         return found
 
     # ----------------------------------------------------------------------------------------------------- the blocks

@@ -40,11 +40,14 @@ class _Tagging:
     """A function whose arguments have MindSpore's methods while it runs. `function` is what recompiling watches."""
 
     def __init__(self, function: Function) -> None:
-        self.function = function
+        self.target = function
+        self.function = (
+            getattr(function, "function", function) if isinstance(function, types.FunctionType) else function
+        )
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _run(self.function, args, kwargs)
+        return _run(self.target, args, kwargs)
 
 
 class Compiled:
@@ -75,6 +78,8 @@ def jit(function: Function | None = None, **options: Any) -> Any:
     function = options.pop("fn", function)
     if function is None:
         return lambda f: jit(f, **options)
+    if not callable(function):
+        raise UserError("E0213", f"a {type(function).__name__} cannot be compiled", fix="pass a function or Cell")
     return Compiled(function)
 
 
@@ -270,6 +275,7 @@ class GradOperation:
                 return (tuple(grads[:n]), tuple(grads[n:])) if self.get_all else tuple(grads)
             return tuple(grads) if self.get_all else grads[0]
 
+        run.function = function  # type: ignore[attr-defined]  # what recompiling watches
         return _compiled_in_graph_mode(run)
 
 

@@ -29,7 +29,7 @@ def nearest(name: str) -> str:
     every = {n: f"{short}.{n}" for home, short in reversed(_HOMES) for n in importlib.import_module(home).__all__}
     lower = {n.lower(): n for n in every}
     plain = name.lower().replace("_", "")
-    close = difflib.get_close_matches(plain, lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(plain, lower, n=1, cutoff=0.7)
     return every[lower[close[0]]] if close else ""
 
 

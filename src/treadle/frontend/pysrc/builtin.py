@@ -28,7 +28,7 @@ def _is_symbolic(x: Any) -> bool:
 
 # --------------------------------------------------------------------------------------------------- what loops go over
 class Items:
-    """count: the number of items (an int, or a number of the trace); at(i): the item of trip i, which may be one too."""
+    """count: the number of items (an int, or a number of the trace); at(i): the item of trip i, perhaps one too."""
 
     def __init__(self, count: Any, at: Callable[[Any], Any]) -> None:
         self.count, self.at = count, at
@@ -115,6 +115,12 @@ def _bool(x: Any = False) -> Any:
     return hooks.number(bool, x) if _is_symbolic(x) else bool(x)
 
 
+def _len(x: Any) -> int:
+    if type(x) is list and any(type(e).__name__ == "Unbound" for e in x):
+        raise NotRepeatableError("the length of a list that grows in the loop")
+    return len(x)
+
+
 def item(x: Any) -> Any:
     """`x.item()`."""
     kind = {"b": bool, "c": complex, "f": float}.get(x.dtype.kind, int)
@@ -177,7 +183,7 @@ class Text:
         why = "a text that shows a tensor is used while tracing, when the numbers are not known"
         raise UserError("E0243", why, fix="print it, use it as a message of assert, or make it outside the function")
 
-    __str__ = __repr__ = __format__ = __hash__ = __eq__ = __ne__ = __lt__ = __len__ = _refused  # type: ignore[assignment]
+    __str__ = __repr__ = __format__ = __hash__ = __eq__ = __ne__ = __lt__ = __len__ = _refused
     __iter__ = __getitem__ = __contains__ = __getattr__ = __mul__ = __bool__ = _refused
 
     def __add__(self, other: Any) -> Text:
@@ -225,7 +231,8 @@ def _print(*args: Any, sep: str | None = " ", end: str | None = "\n", file: Any 
 REPLACED: dict[Any, Callable[..., Any]] = {
     range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, int: _int, float: _float, bool: _bool,
     max: _max, min: _min, any: _any, all: _all, map: _with_function(map), filter: _with_function(filter),
-    functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print, contextlib.suppress: _suppress, str: _str, repr: _repr, format: _format,
+    functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print,
+    contextlib.suppress: _suppress, str: _str, repr: _repr, format: _format, len: _len,
 }  # fmt: skip
 
 
@@ -308,5 +315,3 @@ def check_repeatable(function: Any) -> None:
         if issubclass(function, BaseException):
             return
         raise NotRepeatableError(repr(function))
-
-

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from treadle.base.where import is_hidden
@@ -20,9 +22,50 @@ from treadle.frontend.pysrc.rewrite import rewritten
 from treadle.frontend.trace import is_tensor
 
 # Packages whose code is never rewritten: it holds no decisions on our tensors.
-_LIBRARIES = frozenset({"numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"})
+_LIBRARIES = frozenset(
+    {"numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"}
+)
 _codes: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
 _written: dict[int, types.CodeType] = {}  # held, so that their ids are not given away
+
+
+class _Noted(threading.local):
+    calls: dict[str, str]
+
+    def __init__(self) -> None:
+        self.calls = {}
+
+
+noted = _Noted()  # the functions called in the running or last trace, with what was done with each
+
+
+def note(function: Any, made: Any) -> None:
+    """Remember a call for `td.explain`."""
+    inner = getattr(function, "__func__", getattr(function, "func", function))
+    code = getattr(inner, "__code__", None)
+    if code is None or is_hidden(code.co_filename):
+        return
+    name = f"{inner.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    if is_converted(made) or made is not function:
+        noted.calls[name] = "compiled"
+    elif not _is_users(inner):
+        noted.calls[name] = f"run by Python: a library, {inner.__module__}"
+    elif source.find(inner) is None:
+        noted.calls[name] = "run by Python: its source cannot be found"
+    else:
+        noted.calls[name] = "run by Python: a coroutine"
+
+
+def source_of(function: Any) -> str:
+    """The text of the rewritten function, "" where it is not rewritten."""
+    inner = getattr(function, "__func__", function)
+    inner = inner if isinstance(inner, types.FunctionType) else getattr(type(function), "__call__", None)  # noqa: B004
+    if not isinstance(inner, types.FunctionType) or not _is_users(inner):
+        return ""
+    node = source.find(inner)
+    if node is None or isinstance(node, ast.AsyncFunctionDef):
+        return ""
+    return ast.unparse(ast.fix_missing_locations(rewritten(node, source.class_of(inner.__qualname__))))
 
 
 def converted(function: Any) -> Any:
@@ -37,7 +80,7 @@ def converted(function: Any) -> Any:
         return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
     if isinstance(function, type):
         return _class(function)
-    call = getattr(type(function), "__call__", None)
+    call = getattr(type(function), "__call__", None)  # noqa: B004
     if isinstance(call, types.FunctionType) and not is_tensor(function):
         inner = _function(call)
         return function if inner is call else types.MethodType(inner, function)
@@ -51,14 +94,14 @@ def is_converted(function: Any) -> bool:
 
 def _class(kind: type) -> Any:
     """A class of the user whose `__init__` is rewritten; one made in another way is called as it is."""
-    made = kind.__init__
-    plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
+    made = vars(kind).get("__init__", getattr(kind, "__init__", None))
+    plain = type(kind).__call__ is type.__call__ and getattr(kind, "__new__", None) is object.__new__
     if not plain or not isinstance(made, types.FunctionType) or not _is_users(made):
         return kind
     inner = _function(made)
 
     def create(*args: Any, **kwargs: Any) -> Any:
-        instance = object.__new__(kind)
+        instance: Any = object.__new__(kind)
         inner(instance, *args, **kwargs)
         return instance
 
@@ -70,8 +113,6 @@ def _function(function: types.FunctionType) -> types.FunctionType:
     if id(code) in _written:
         return function
     if not _is_users(function):
-        wrapped = getattr(function, "__wrapped__", None)
-        del wrapped
         return function
     known = _codes.get(id(code))
     if known is None:
@@ -133,7 +174,8 @@ def _future_flags(function: types.FunctionType) -> int:
     import __future__
 
     known = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
-    return function.__code__.co_flags & functools.reduce(int.__or__, known)
+    wanted: int = sum(known)
+    return function.__code__.co_flags & wanted
 
 
 def _remember(code: types.CodeType) -> None:
@@ -143,4 +185,4 @@ def _remember(code: types.CodeType) -> None:
             _remember(part)
 
 
-__all__ = ["Callable", "converted", "is_converted"]
+__all__ = ["Callable", "converted", "is_converted", "note", "noted", "source_of"]

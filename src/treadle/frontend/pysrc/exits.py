@@ -61,7 +61,9 @@ class _Returns:
                 continue
             rest = list(body[i + 1 :])
             if isinstance(node, ast.If) and not in_loop and (leaves(node.body) or leaves(node.orelse)):
-                first, second = (node.body, [*node.orelse, *rest]) if leaves(node.body) else ([*node.body, *rest], node.orelse)
+                first, second = (
+                    (node.body, [*node.orelse, *rest]) if leaves(node.body) else ([*node.body, *rest], node.orelse)
+                )
                 out.append(_if(node.test, self.block(first, in_loop), self.block(second, in_loop), node))
                 return out
             out.append(self._inside(node, in_loop))
@@ -163,7 +165,9 @@ def _flagged(body: Sequence[ast.stmt], stop: str, skip: str) -> Block:
             continue
         rest = list(body[i + 1 :])
         if isinstance(node, ast.If) and (leaves(node.body) or leaves(node.orelse)):
-            first, second = (node.body, [*node.orelse, *rest]) if leaves(node.body) else ([*node.body, *rest], node.orelse)
+            first, second = (
+                (node.body, [*node.orelse, *rest]) if leaves(node.body) else ([*node.body, *rest], node.orelse)
+            )
             out.append(_if(node.test, _flagged(first, stop, skip), _flagged(second, stop, skip), node))
             return out
         flags = [_load(f) for f, used in ((stop, broken), (skip, skipped)) if used]
@@ -172,9 +176,9 @@ def _flagged(body: Sequence[ast.stmt], stop: str, skip: str) -> Block:
             node.orelse = [_guard(_not(jumped), node.orelse, [], node.orelse[0])]
         for name in ("body", "orelse", "finalbody"):
             found = getattr(node, name, None)
-            if isinstance(found, list) and found and isinstance(found[0], ast.stmt):
-                if not (isinstance(node, LOOPS) and name == "body"):
-                    setattr(node, name, _flagged(found, stop, skip))
+            own = isinstance(node, LOOPS) and name == "body"  # the jumps there are those of that loop
+            if not own and isinstance(found, list) and found and isinstance(found[0], ast.stmt):
+                setattr(node, name, _flagged(found, stop, skip))
         for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
             part.body = _flagged(part.body, stop, skip)
         out.append(node)

@@ -43,7 +43,7 @@ calls = _Calls()
 
 
 class _Hooks:
-    """recursive(key, function, args, kwargs): the result of a recursive function. Installed by api/staging.py."""
+    """recursive(key, function, args, kwargs): the result of a recursive function. Installed by api/recursing.py."""
 
     recursive: Callable[..., Any]
 

@@ -4,7 +4,7 @@
     else: b                 def _td_else(): nonlocal x; b
                             _td_.if_(t, _td_then, _td_else, <state>)
 
-`while` and `for` become `_td_.while_` and `_td_.for_` in the same way; `a and b`, `not a`, `a if t else b`, `a < b < c`,
+`while` and `for` become `_td_.while_` and `_td_.for_` likewise; `a and b`, `not a`, `a if t else b`, `a < b < c`,
 `in`, `assert` and every call get a function of the runtime. Whether a tensor decides is found out when it runs: if none
 does, the runtime does what Python does. Statements with `yield` or `await` inside stay as they are.
 """
@@ -40,11 +40,11 @@ class _Mangler(ast.NodeTransformer):
     def _mangled(self, name: str) -> str:
         return f"_{self.owner}{name}" if name.startswith("__") and not name.endswith("__") else name
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         node.attr = self._mangled(node.attr)
         return self.generic_visit(node)
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
+    def visit_Name(self, node: ast.Name) -> Any:
         node.id = self._mangled(node.id)
         return node
 
@@ -144,7 +144,12 @@ class Rewriter(ast.NodeTransformer):
             self._define(then, self._block(node.body), names),
             self._define(orelse, self._block(node.orelse), names),
             *self._state(names),
-            ast.Expr(_call("guard" if hasattr(node, "td_guard") else "if_", [test, _load(then), _load(orelse), _load(self._name_of_state)])),
+            ast.Expr(
+                _call(
+                    "guard" if hasattr(node, "td_guard") else "if_",
+                    [test, _load(then), _load(orelse), _load(self._name_of_state)],
+                )
+            ),
         ]
         return [_at(s, node) for s in made]
 
@@ -185,13 +190,14 @@ class Rewriter(ast.NodeTransformer):
                 setattr(node, name, self.visit(getattr(node, name)))
         return node
 
-    def visit_Try(self, node: ast.Try) -> ast.AST:
+    def visit_Try(self, node: ast.Try | ast.TryStar) -> ast.AST:
         self._blocks_of_try(node)
         inside = ast.With([ast.withitem(_call("Catching", []))], node.body)
         node.body = [_at(inside, node.body[0])]
         return node
 
-    visit_TryStar = visit_Try
+    def visit_TryStar(self, node: ast.TryStar) -> Any:
+        return self.visit_Try(node)
 
     def visit_With(self, node: ast.With) -> ast.AST:
         for item in node.items:
@@ -201,7 +207,7 @@ class Rewriter(ast.NodeTransformer):
         node.body = self._block(node.body)
         return node
 
-    def _blocks_of_try(self, node: ast.Try) -> None:
+    def _blocks_of_try(self, node: ast.Try | ast.TryStar) -> None:
         """The blocks of a `try`."""
         node.body, node.orelse, node.finalbody = map(self._block, (node.body, node.orelse, node.finalbody))
         for handler in node.handlers:
@@ -209,11 +215,11 @@ class Rewriter(ast.NodeTransformer):
                 handler.type = self.visit(handler.type)
             handler.body = self._block(handler.body)
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+    def visit_Assert(self, node: ast.Assert) -> Any:
         message = self.visit(node.msg) if node.msg is not None else ast.Constant(None)
         return _at(ast.Expr(_call("assert_", [self.visit(node.test), _thunk(message)])), node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None:
             return _at(ast.Pass(), node)
         return _at(ast.Assign([self.visit(node.target)], self.visit(node.value)), node)
@@ -227,24 +233,24 @@ class Rewriter(ast.NodeTransformer):
         return node
 
     # ------------------------------------------------------------------------------------------------- expressions
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
         if _keeps([node.body, node.orelse]):
             return self.generic_visit(node)
         parts = [self.visit(node.test), _thunk(self.visit(node.body)), _thunk(self.visit(node.orelse))]
         return _at(_call("if_expression", parts), node)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         if _keeps(node.values[1:]):
             return self.generic_visit(node)
         values = [self.visit(v) for v in node.values]
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         return _at(_call(name, [values[0], *map(_thunk, values[1:])]), node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         self.generic_visit(node)
         return _at(_call("not_", [node.operand]), node) if isinstance(node.op, ast.Not) else node
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+    def visit_Compare(self, node: ast.Compare) -> Any:
         membership = any(isinstance(o, ast.In | ast.NotIn) for o in node.ops)
         if _keeps(node.comparators) or (len(node.ops) == 1 and not membership):
             return self.generic_visit(node)
@@ -254,7 +260,7 @@ class Rewriter(ast.NodeTransformer):
         ]
         return _at(_call("compare", [self.visit(node.left), *links]), node)
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
         """A text that shows tensors is put together when the program runs."""
         parts: list[ast.expr] = []
         for value in node.values:
@@ -265,11 +271,11 @@ class Rewriter(ast.NodeTransformer):
                 parts.append(value)
         return _at(_call("text", parts), node)
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
+    def visit_Name(self, node: ast.Name) -> Any:
         """A name that may have no value is looked at before it is used."""
         return _at(_call("bound", [node]), node) if isinstance(node.ctx, ast.Load) and node.id in self.maybe else node
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         """A property may decide on tensors."""
         if isinstance(node.value, ast.Name) and node.value.id == "_td_":
             return node
@@ -278,14 +284,18 @@ class Rewriter(ast.NodeTransformer):
             return node
         return _at(_call("attribute", [node.value, ast.Constant(node.attr)]), node)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
+    def visit_Call(self, node: ast.Call) -> Any:
         node.args = [self.visit(a) for a in node.args]
         node.keywords = [self.visit(k) for k in node.keywords]
         if isinstance(node.func, ast.Name) and node.func.id in OF_FRAME:
             if node.func.id == "super" and not node.args and self.first_parameter:
                 node.args = [_load("__class__"), _load(self.first_parameter)]
             return node
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "_td_":
+        if (
+            isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "_td_"
+        ):
             return node
         node.func = _at(_call("callee", [self.visit(node.func)]), node.func)
         return node
@@ -327,8 +337,8 @@ class Rewriter(ast.NodeTransformer):
         made = _call(
             "State",
             [
-                ast.Constant(tuple(written)),
-                ast.Constant(tuple(read)),
+                ast.Tuple([ast.Constant(n) for n in written], ast.Load()),
+                ast.Tuple([ast.Constant(n) for n in read], ast.Load()),
                 ast.Tuple(list(getters), ast.Load()),
                 _load(setter),
             ],
@@ -362,7 +372,7 @@ class _Matches(ast.NodeTransformer):
 _MOST_GUARDS = 4  # each doubles what comes after it
 
 
-def _as_ifs(node: ast.Match, subject: str) -> ast.stmt | None:
+def _as_ifs(node: ast.Match, subject: str) -> Any:
     """A `match` whose patterns are values, alternatives of them, names and `_`, as assignments and nested `if`s."""
     orelse: list[ast.stmt] = []
     if sum(case.guard is not None for case in node.cases) > _MOST_GUARDS:

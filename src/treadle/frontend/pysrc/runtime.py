@@ -18,26 +18,26 @@ from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc import builtin, recursion
 from treadle.frontend.pysrc.builtin import Catching
-from treadle.frontend.pysrc.convert import converted, is_converted
+from treadle.frontend.pysrc.convert import converted, is_converted, note
 from treadle.frontend.pysrc.exits import VALUE
 from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
 from treadle.frontend.trace import is_tensor
 
 __all__ = [
-    "Catching", "State", "and_", "assert_", "attribute", "bound", "callee", "compare", "for_", "guard", "hooks", "if_", "if_expression", "is_bound", "manager", "not_", "nothing",
-    "or_", "result", "text", "while_",
+    "Catching", "State", "and_", "assert_", "attribute", "bound", "callee", "compare", "for_", "guard", "hooks", "if_",
+    "if_expression", "is_bound", "manager", "not_", "nothing", "or_", "result", "text", "while_",
 ]  # fmt: skip
 
 # A Python loop of more trips than this is rolled where its body allows.
-UNROLLED = 16
+UNROLLED = 8
 
 
 class _Hooks:
     """Installed by the stage that makes regions (api/staging.py).
 
-    choose(pred, then, orelse, names): the slots of both branches, merged. loop(test, step, slots, names, length): the
-    slots after the loop. truth(tensor): one bool. negated(tensor): `not`. logical(stop, value, rest, unchanged): and/or of two bools, None
-    where that is not all. check(test, error): raise when the program runs.
+    choose(pred, then, orelse, snapshot): the slots of both branches, merged. loop(test, step, snapshot, length, extra):
+    the slots after the loop. truth(tensor): one bool. negated(tensor): `not`. logical(stop, value, rest, unchanged):
+    and/or of two bools, None where that is not all. check(test, error): raise when the program runs.
     """
 
     choose: Callable[..., Any]
@@ -103,7 +103,7 @@ def if_expression(test: Any, then: Callable[[], Any], orelse: Callable[[], Any])
 
 def _state_of(found: list[Any], *thunks: Callable[[], Any]) -> State:
     """The state of an expression: its value, and what the parts that may run reach."""
-    getters = [lambda: found[0], *[lambda t=t: t for t in thunks]]  # type: ignore[misc]
+    getters: list[Callable[[], Any]] = [lambda: found[0], *[lambda t=t: t for t in thunks]]
     read = tuple([f"part {i}" for i in range(len(thunks))])
     return State(("the value",), read, tuple(getters), lambda values: found.__setitem__(0, values[0]))
 
@@ -130,7 +130,7 @@ def _chain(value: Any, rest: Sequence[Callable[[], Any]], stop: bool) -> Any:
 
 
 def _decided(stop: bool, value: Any, rest: Callable[[], Any]) -> Any:
-    """`value and rest()`, `value or rest()` (stop) where a tensor decides. Both are computed if that changes nothing."""
+    """`value and rest()`, `value or rest()` (stop) where a tensor decides. Both are computed if it does nothing."""
     snapshot = Snapshot(_state_of([UNBOUND], rest))
 
     def unchanged() -> bool:
@@ -152,8 +152,8 @@ def not_(value: Any) -> Any:
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
-    "Is": operator.is_, "IsNot": operator.is_not, "In": lambda x, y: _contains(y, x),
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
+    "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not, "In": lambda x, y: _contains(y, x),
     "NotIn": lambda x, y: not_(_contains(y, x)),
 }  # fmt: skip
 
@@ -186,9 +186,7 @@ def assert_(test: Any, message: Callable[[], Any]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- loops
-def while_(
-    test: Callable[[], Any], body: Callable[[], None], stopped: Callable[[], Any] | None, state: State
-) -> None:
+def while_(test: Callable[[], Any], body: Callable[[], None], stopped: Callable[[], Any] | None, state: State) -> None:
     """`while`: runs in Python as long as no tensor decides, and is a region from there on."""
     while True:
         stop = stopped() if stopped is not None else False
@@ -316,17 +314,21 @@ def _for_rolled(
         return hooks.truth(and_(slots[0] < items.count, lambda: not_(stop)))
 
     def step(slots: list[Any]) -> list[Any]:
-        snapshot.write(slots[1:])
+        snapshot.write(slots[1:], in_trip=True)
         body(items.at(slots[0]))
-        return [slots[0] + 1, *snapshot.slots()]
+        after = snapshot.slots()
+        return [slots[0] + 1, *after, *snapshot.appended]
 
-    fixed = isinstance(items.count, int) and stopped is None
+    fixed = snapshot.rolled = isinstance(items.count, int) and stopped is None
+    length = items.count - start if fixed else None
     try:
-        length = items.count - start if fixed else None
         final = retried(lambda: hooks.loop(None if fixed else again, step, snapshot, length, [start]))
     finally:
         snapshot.restore()
-    snapshot.write(final[1:])
+    slots = 1 + len(snapshot.names)
+    snapshot.write(final[1:slots])
+    if length is not None:
+        snapshot.fill(final[slots:], length)
 
 
 # --------------------------------------------------------------------------------------------------------- all the rest
@@ -341,9 +343,11 @@ def callee(function: Any) -> Any:
     if replaced is not None:
         return replaced
     builtin.check_repeatable(function)
-    if getattr(function, "__name__", "") == "item" and is_symbolic(owner := getattr(function, "__self__", None)):
+    owner: Any = getattr(function, "__self__", None)
+    if is_symbolic(owner) and function.__name__ == "item":
         return lambda *place: builtin.item(owner[place] if place else owner)
     made = converted(function)
+    note(function, made)
     return recursion.watched(made) if is_converted(made) else made
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.base.where import is_hidden
 from treadle.frontend import tree
+from treadle.frontend.pysrc import grown
 from treadle.frontend.trace import is_tensor
 
 
@@ -137,8 +138,12 @@ def unchanged_in_place() -> Iterator[None]:
 
 def changed_in_place(name: str) -> UserError:
     """The error E0247."""
-    why = f"{name}, which a branch or loop may have replaced, is changed in place: the tensor that it was has other names"
-    return UserError("E0247", why, fix=f"make a new one, {name} = {name} + ..., or start with a copy, {name} = x.copy()")
+    why = (
+        f"{name}, which a branch or loop may have replaced, is changed in place: the tensor that it was has other names"
+    )
+    return UserError(
+        "E0247", why, fix=f"make a new one, {name} = {name} + ..., or start with a copy, {name} = x.copy()"
+    )
 
 
 class State:
@@ -173,7 +178,7 @@ def _get(name: str, getter: Callable[[], Any]) -> Any:
 
 
 class Held:
-    """What a slot holds instead of a container: this very list, dict, set or deque, whose elements are slots of their own."""
+    """What a slot holds instead of a container: this very one, whose elements are slots of their own."""
 
     __slots__ = ("container",)
 
@@ -188,6 +193,9 @@ class Snapshot:
         self.state = state
         self.values = state.values()
         self.opened: set[int] = set()  # the slots that are given new containers or objects, which are taken apart
+        self.rolled = False  # whether it is for a loop of known length, in which lists may grow
+        self.grown: dict[int, int] = {}  # by place of the list: how many elements a trip appends
+        self.appended: list[Any] = []  # by the last trip, to all lists
         self.containers: list[Any] = []
         read = state.read_values()
         _collect([*self.values, *read], self.containers, set())
@@ -225,13 +233,33 @@ class Snapshot:
     def slots(self) -> list[Any]:
         """The slots as they are now. Raises E0241 when a container has other keys or another length than before."""
         out = self.state.values()
-        for container, (keys, _) in zip(self.containers, self.contents, strict=True):
+        self.appended = []
+        for place, (container, (keys, _)) in enumerate(zip(self.containers, self.contents, strict=True)):
             now, elements = self._content(container)
+            if self.rolled and len(now) > len(keys) and type(container) is list:
+                now, elements = self._grown(place, elements, len(keys))
             if now != keys:
                 self._learn(container, keys, now)
                 raise _changed(self._name_of(container), container, len(keys), len(now))
             out += elements
         return self._closed(out)
+
+    def _grown(self, place: int, elements: list[Any], before: int) -> tuple[list[str], list[Any]]:
+        """(keys, elements) of a list without what the trip has appended to it."""
+        if place not in self.grown:
+            self.grown[place] = len(elements) - before
+            raise AgainError
+        new = elements[before + 1 :]  # behind what stands for the elements of other trips
+        if type(elements[before]) is not Unbound or len(new) != self.grown[place] or not all(map(is_tensor, new)):
+            raise _changed(self._name_of(self.containers[place]), elements, before, len(elements))
+        self.appended += new
+        return self.contents[place][0], elements[:before]
+
+    def fill(self, stacks: Sequence[Any], length: int) -> None:
+        """Give the lists that have grown what all trips have appended: stacks of each."""
+        for place, count in sorted(self.grown.items()):
+            grown.fill(self.containers[place], stacks[:count], length)
+            stacks = stacks[count:]
 
     def _learn(self, container: Any, keys: Any, now: Any) -> None:
         """Expect the attributes that an object has got, and ask for another try."""
@@ -251,7 +279,11 @@ class Snapshot:
         values = [*self.values, *self.state.read_values(), *[e for _, elements in self.contents for e in elements]]
         found = Counter(id(x) for v in values for x in tree.flatten(v)[0] if is_tensor(x))
         tensors = {id(x): x for v in values for x in tree.flatten(v)[0] if is_tensor(x)}
-        return {i for i, x in tensors.items() if x._weak is None and (found[i] > 1 or getattr(x._value, "node", None) is None)}
+        return {
+            i
+            for i, x in tensors.items()
+            if x._weak is None and (found[i] > 1 or getattr(x._value, "node", None) is None)
+        }
 
     def _closed(self, slots: list[Any]) -> list[Any]:
         """The slots with containers that were there before as `Held`; what is new in an opened slot is taken apart."""
@@ -268,13 +300,15 @@ class Snapshot:
         """Everything as it was."""
         self.write([*self.values, *[e for _, elements in self.contents for e in elements]])
 
-    def write(self, slots: Sequence[Any]) -> None:
-        """Set names and containers from slots."""
+    def write(self, slots: Sequence[Any], in_trip: bool = False) -> None:
+        """Set names and containers from slots. in_trip: in lists that grow something stands for what is unknown."""
         n = len(self.state.written)
         slots = [s.container if type(s) is Held else s for s in slots]
         self.state.setter(slots[:n])
-        for container, (keys, elements) in zip(self.containers, self.contents, strict=True):
+        for place, (container, (keys, elements)) in enumerate(zip(self.containers, self.contents, strict=True)):
             _fill(container, keys, slots[n : n + len(elements)])
+            if in_trip and place in self.grown:
+                container.append(Unbound(f"{self._name_of(container)}[{len(elements)}]"))
             n += len(elements)
 
     def differs(self, slots: Sequence[Any]) -> bool:
@@ -282,7 +316,7 @@ class Snapshot:
         return any(a is not b for a, b in zip(self.slots(), slots, strict=True))
 
 
-def _collect(values: Sequence[Any], found: list[Any], seen: set[int]) -> None:
+def _collect(values: Sequence[Any], found: list[Any], seen: set[Any]) -> None:
     """Containers and plain objects among the values, outermost first."""
     for value in values:
         key = value.key if isinstance(value, Variable) else id(value)
@@ -429,4 +463,3 @@ def _changed(name: str, container: Any, before: int, now: int) -> UserError:
     why = f"{name}, a {type(container).__name__} of {before} elements, has {now} after a branch or loop on a tensor"
     fix = "give it its length before, and assign elements; or keep the values in a tensor: x = x.at[i].set(v)"
     return UserError("E0241", why, fix=fix)
-

@@ -172,7 +172,7 @@ class Dataset:
 
 
 def _out(row: Row, as_numpy: bool) -> list[Any]:
-    return list(row) if as_numpy else [Tensor(c) for c in row]
+    return list(row) if as_numpy else [Tensor(c) if c.dtype.kind in "biufc" else c for c in row]  # texts stay
 
 
 class _Passes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from treadle.api.gradients import custom_gradient
@@ -149,6 +149,14 @@ class Cell(base.Cell):
             if isinstance(cell, Cell):
                 cell._float = kind
         return self
+
+    def register_backward_hook(self, hook_fn: Callable[..., Any]) -> Any:
+        """Call hook_fn(cell, gradients of the inputs, gradients of the results); it may return new input gradients."""
+        return self.register_full_backward_hook(lambda cell, *grads: hook_fn(cell, *tag(grads)))
+
+    def register_backward_pre_hook(self, hook_fn: Callable[..., Any]) -> Any:
+        """Call hook_fn(cell, gradients of the results) before the gradient passes; it may return new ones."""
+        return self.register_full_backward_pre_hook(lambda cell, *grads: hook_fn(cell, *tag(grads)))
 
     @property
     def cls_name(self) -> str:

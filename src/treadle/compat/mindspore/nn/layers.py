@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.compat.mindspore._missing import not_covered
 from treadle.compat.mindspore._tensor import Parameter
@@ -40,6 +40,7 @@ class Dense(Cell):
         dtype: Any = dtypes.float32,
     ) -> None:
         super().__init__()
+        in_channels, out_channels = (arguments.count(n, "a number of channels") for n in (in_channels, out_channels))
         self.in_channels, self.out_channels, self.has_bias = in_channels, out_channels, has_bias
         rule = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
         self.weight = parameter(rule, (out_channels, in_channels), dtype)
@@ -68,6 +69,7 @@ class Embedding(Cell):
         padding_idx: int | None = None,
     ) -> None:
         super().__init__()
+        vocab_size, embedding_size = (arguments.count(n, "a size") for n in (vocab_size, embedding_size))
         self.vocab_size, self.embedding_size, self.padding_idx = vocab_size, embedding_size, padding_idx
         rows = initializer(embedding_table, (vocab_size, embedding_size), dtype)
         if padding_idx is not None:
@@ -182,8 +184,10 @@ class _Conv(Cell):
         super().__init__()
         only_nchw(data_format)
         check_pads(pad_mode, padding)
+        in_channels, out_channels = (arguments.count(n, "a number of channels") for n in (in_channels, out_channels))
+        group = arguments.count(group, "group", 1)
         self.in_channels, self.out_channels, self.group, self.has_bias = in_channels, out_channels, group, has_bias
-        if group < 1 or in_channels % group or out_channels % group:
+        if in_channels % group or out_channels % group:
             why = f"{in_channels} input and {out_channels} output channels in {group} groups"
             raise UserError("E0552", why, fix="use a group that divides both")
         self.kernel_size = per_axis(kernel_size, self.rank, "kernel_size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.base import dtypes
+from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.compat.mindspore.nn.cell import Cell, fixed, parameter
 from treadle.compat.mindspore.nn.layers import only_nchw
@@ -40,6 +40,7 @@ class _BatchNorm(Cell):
         only_nchw(data_format)
         if not 0 <= momentum <= 1:
             raise UserError("E0590", f"momentum is {momentum}", fix="give a number from 0 to 1")
+        num_features = arguments.count(num_features, "num_features")
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.use_batch_statistics = use_batch_statistics
         shape = (num_features,)

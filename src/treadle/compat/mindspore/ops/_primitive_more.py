@@ -41,6 +41,7 @@ OneHot = _of("OneHot", _one_hot, axis=-1)
 
 ReLU, ReLU6, Sigmoid = _of("ReLU", _nn.relu), _of("ReLU6", _nn.relu6), _of("Sigmoid", _nn.sigmoid)
 Tanh, Mish = _of("Tanh", _nn.tanh), _of("Mish", _nn.mish)
+HSwish, HSigmoid = _of("HSwish", _nn.hardswish), _of("HSigmoid", _nn.hardsigmoid)
 GeLU = _of("GeLU", lambda x: _nn.gelu(x, "tanh"))
 Softmax, LogSoftmax = _of("Softmax", _nn.softmax, axis=-1), _of("LogSoftmax", _nn.log_softmax, axis=-1)
 Elu = _of("Elu", _nn.elu, alpha=1.0)
@@ -89,9 +90,9 @@ Print = _of("Print", show)
 
 __all__ = [
     "AvgPool", "BroadcastTo", "Concat", "Conv2D", "DType", "Dropout", "Elu", "ExpandDims", "Eye", "Fill", "Flatten",
-    "Gather", "GatherD", "GatherNd", "GeLU", "Identity", "L2Normalize", "LogSoftmax", "MaskedFill", "MaxPool", "Mish",
-    "OneHot", "Ones", "OnesLike", "Pad", "Print", "Rank", "ReLU", "ReLU6", "Reshape", "ScalarToTensor", "Shape",
-    "Sigmoid", "Size", "Slice", "Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
-    "Split", "Squeeze", "Stack", "StandardNormal", "StridedSlice", "Tanh", "TensorScatterUpdate", "Tile", "Transpose",
-    "Unstack", "Zeros", "ZerosLike",
+    "Gather", "GatherD", "GatherNd", "GeLU", "HSigmoid", "HSwish", "Identity", "L2Normalize", "LogSoftmax",
+    "MaskedFill", "MaxPool", "Mish", "OneHot", "Ones", "OnesLike", "Pad", "Print", "Rank", "ReLU", "ReLU6", "Reshape",
+    "ScalarToTensor", "Shape", "Sigmoid", "Size", "Slice", "Softmax", "SoftmaxCrossEntropyWithLogits",
+    "SparseSoftmaxCrossEntropyWithLogits", "Split", "Squeeze", "Stack", "StandardNormal", "StridedSlice", "Tanh",
+    "TensorScatterUpdate", "Tile", "Transpose", "Unstack", "Zeros", "ZerosLike",
 ]  # fmt: skip

@@ -1,8 +1,7 @@
-"""Checkpoints: `save_checkpoint`, `load_checkpoint`, `load_param_into_net`; `export` to ONNX."""
+"""Checkpoints: `save_checkpoint`, `load_checkpoint`, `load_param_into_net`."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from treadle.api.programs import trace_module
 from treadle.base.errors import UserError
 from treadle.compat.mindspore._missing import not_covered
 from treadle.compat.mindspore._tensor import Parameter
@@ -122,24 +120,8 @@ def load_param_into_net(
 
 
 def export(net: Any, *inputs: Any, file_name: str, file_format: str = "MINDIR", **options: Any) -> Path:
-    """Write a cell in evaluation mode for inputs of these types as an ONNX model; returns the file.
-
-    Only file_format="ONNX" (E0592). Raises E0610 for an operation that has no ONNX form, E0611 without the package.
-    """
-    if file_format != "ONNX":
-        not_covered(f"file_format={file_format!r}", 'use file_format="ONNX", or save_checkpoint')
-    onnx = importlib.import_module("treadle.export.onnx")  # a product, which no library part may import by itself
-    mode = [(cell, cell.training) for cell in net.cells()]
-    net.train(False)
-    try:
-        module = trace_module(net, *inputs)
-    finally:
-        for cell, training in mode:
-            cell.training = training
-    model = onnx.to_onnx(module)
-    path = _path(file_name, ".onnx")
-    path.write_bytes(model.SerializeToString())
-    return path
+    """Not covered: raises E0592."""
+    not_covered("export", "use treadle.export.onnx.to_onnx(td.trace_module(net, *inputs)), or save_checkpoint")
 
 
 __all__ = ["export", "load_checkpoint", "load_param_into_net", "save_checkpoint"]
