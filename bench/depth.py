@@ -97,7 +97,18 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def report(width: str, found: dict[str, Any]) -> str:
     """The table of one width."""
-    head = [f"width {width}", "compile s", "cpu", "whole s", "cpu", "programs", "runs", "step/whole cpu", "wall", "MiB"]
+    head = [
+        f"width {width}",
+        "compile s",
+        "cpu",
+        "whole s",
+        "cpu",
+        "programs",
+        "runs",
+        "step/whole cpu",
+        "wall med",
+        "MiB",
+    ]
     rows = []
     for row in found["rows"]:
         parts, whole, steps = row["compile"]["parts"], row["compile"]["whole"], row["steps"]
@@ -112,7 +123,7 @@ def report(width: str, found: dict[str, Any]) -> str:
                 counts["programs"],
                 counts["runs"],
                 ratio["cpu_s_min"],
-                ratio["wall_s_min"],
+                ratio["wall_s_median"],
                 f"{parts['peak_mib']:.0f}/{whole['peak_mib']:.0f}",
             ]
         )

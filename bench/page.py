@@ -97,22 +97,22 @@ def _depth(result: dict[str, Any]) -> list[str]:
     """One row for each depth: compile time in parts and as one program, and the steps' ratio, in CPU seconds."""
     out = ["", "## Depth: GPT training steps of equal layers, in parts and as one program", ""]
     out += [f"CPU seconds on all cores; load average before the run {result['load_before']:.1f}.", ""]
-    out += ["| width | layers | programs (runs) | compile | as one program | step to one program's: CPU (wall) | peak MiB |"]
+    out += ["| width | layers | programs (runs) | compile | as one | step to one program (clock, medians) | peak MiB |"]
     out += ["|---|---|---|---|---|---|---|"]
+    after = []
     for width, found in result["widths"].items():
         for row in found["rows"]:
             parts, whole, steps = row["compile"]["parts"], row["compile"]["whole"], row["steps"]
             made, ratio = steps["programs"]["parts"], steps["ratio"]
             out.append(
                 f"| {width} | {row['layers']} | {made['programs']} ({made['runs']}) | {parts['cpu_s']:.1f} s "
-                f"| {whole['cpu_s']:.1f} s | {ratio['cpu_s_min']:.2f} ({ratio['wall_s_min']:.2f}) "
+                f"| {whole['cpu_s']:.1f} s | {ratio['cpu_s_min']:.2f} ({ratio['wall_s_median']:.2f}) "
                 f"| {parts['peak_mib']:.0f}, {whole['peak_mib']:.0f} |"
             )
-        first, last = found["rows"][0]["layers"], found["rows"][-1]["layers"]
-        growth, goals = found["growth"], found["goals"]
-        out += ["", f"Width {width}: {last} layers take {growth['parts_cpu_s']:.2f} times as long to compile as {first}"]
-        out += [f"(goal: {goals['compile']['limit']}; as one program {growth['whole_cpu_s']:.2f})."]
-    return out
+        first, last, growth = found["rows"][0]["layers"], found["rows"][-1]["layers"], found["growth"]
+        after += ["", f"Width {width}: {last} layers compile in {growth['parts_cpu_s']:.2f} times the time of {first};"]
+        after += [f"as one program {growth['whole_cpu_s']:.2f} times (goal: {found['goals']['compile']['limit']})."]
+    return out + after
 
 
 def _pair(row: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from treadle.base import dtypes, text, where
 from treadle.base.arguments import brief
 from treadle.base.errors import UserError, show_only_users_frames
 from treadle.base.flags import check_environment, flags
+from treadle.base.small import quietly
 from treadle.frontend import interop, quick
 from treadle.frontend import tape as taping
 from treadle.frontend import tensor as tensors
@@ -244,7 +245,7 @@ def _operands(op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[list[Any], Any
                 tracing.refuse_escaped()
             value = a._value
         elif isinstance(a, np.ndarray | np.generic):
-            value = np.asarray(a)
+            value = np.array(a)  # the caller may change it while a result or a tape still has it
         else:
             strong = [dtypes.of(x.dtype) for x in args if isinstance(x, Tensor | np.ndarray | np.generic)]
             value = _scalar(a, strong)
@@ -275,7 +276,7 @@ def _scalar(number: Any, strong: Sequence[dtypes.DType]) -> Any:
 def _number(number: str, dtype: dtypes.DType) -> Any:
     """A number, given by its text (0.0 and -0.0 are equal, but not the same), as a 0-d array."""
     value = complex(number) if dtype.kind == "c" else int(number) if dtype.is_integer else float(number)
-    array = np.asarray(value, dtype.np)
+    array: np.ndarray[Any, Any] = quietly(np.asarray, value, dtype.np)
     array.setflags(write=False)
     return array
 

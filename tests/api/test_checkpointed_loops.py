@@ -42,11 +42,17 @@ def second(f):
     return td.value_and_grad(lambda x, n: td.grad(f)(x, n).square().sum())
 
 
-@pytest.mark.parametrize("order", [first, second])
 @pytest.mark.parametrize(
-    "options", [{"checkpoint": True, "capacity": 16}, {"checkpoint": 3, "capacity": 4}, {"checkpoint": 1}], ids=str
+    "order, options",
+    [
+        (first, {"checkpoint": True, "capacity": 16}),
+        (first, {"checkpoint": 3, "capacity": 4}),
+        (first, {"checkpoint": 1}),
+        (second, {"checkpoint": 2, "capacity": 4}),
+    ],
+    ids=str,
 )
-def test_while_of_any_length(options, order):
+def test_while_of_any_length(order, options):
     """One program for all trips: none, one, whole blocks, more than are kept."""
     x, run = tensor(0.3, -0.7), td.jit(order(functools.partial(loop, **options)))
     for trips in TRIPS if order is first else TRIPS[:6]:
@@ -72,7 +78,7 @@ def test_scan_of_any_length(wrap, length, every, reverse):
 
     found, found_ys = wrap(lambda x, xs: td.grad(run, (0, 1), has_aux=True)(x, xs, every))(x, xs)
     wanted, ys = td.grad(run, (0, 1), has_aux=True)(x, xs, False)
-    for a, b in ((*zip(found, wanted, strict=True), (found_ys, ys))):
+    for a, b in (*zip(found, wanted, strict=True), (found_ys, ys)):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
 
 

@@ -1,11 +1,19 @@
 """Gradients in eager mode: the function runs on numbers, under a tape."""
 
+import gc
+import sys
+import threading
+import weakref
+from functools import partial
+
 import numpy as np
 import pytest
 
 import treadle as td
 from treadle import UserError, nn
 from treadle.api import eager_grad
+from treadle.frontend import tape as taping
+from treadle.runtime import pjrt
 
 f64 = np.float64
 
@@ -186,3 +194,135 @@ def test_an_exception_leaves_everything_as_it_was():
         td.value_and_grad(loss, [w])()
     assert w._value is keep
     assert (w + 1).tolist() == [2, 3]
+
+
+def in_threads(*works):
+    """Run them at once, with as many changes of thread as there can be; what they raised is raised."""
+    errors = []
+
+    def guarded(work):
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=guarded, args=(w,)) for w in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    for error in errors:
+        raise error
+
+
+@pytest.mark.parametrize("make", [lambda: t(1, 2, 3), big], ids=["host", "device"])
+def test_threads_differentiate_by_one_parameter(make):
+    w, target = td.Parameter(make()), td.Parameter(make())
+    target.assign(w)
+    numbers = w.numpy()
+
+    def work(factor):
+        def loss():
+            return (w * w * factor).sum() + (w.copy() * target * 2).sum()
+
+        for _ in range(40):
+            (grad,) = td.value_and_grad(loss, [w])()[1]
+            np.testing.assert_allclose(grad.numpy(), 2 * numbers * factor + 2 * numbers)
+
+    in_threads(*[partial(work, float(i)) for i in range(4)])
+    assert not taping.owners
+
+
+def test_another_thread_moves_the_arrays_to_the_device():
+    def move(tensors):
+        for x in tensors:
+            td.cond(x.sum() > 0, lambda v: v * 2, lambda v: v, x)
+
+    def work(tensors):
+        grads = td.value_and_grad(lambda: sum((w * w).sum() + (w * 3).sum() for w in tensors), tensors)()[1]
+        for w, grad in zip(tensors, grads, strict=True):
+            np.testing.assert_allclose(grad.numpy(), 2 * w.numpy() + 3)
+
+    for _ in range(5):
+        ws = [td.Parameter(t(1, 2, 3)) for _ in range(4)]
+        in_threads(partial(move, ws), partial(work, ws))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_change_by_another_thread_is_refused_not_taken_for_a_constant(compiled):
+    w = td.Parameter(t(1, 2))
+
+    def add():
+        w.assign(w + 1)
+
+    change = td.jit(add) if compiled else add
+    change()
+
+    def loss():
+        first = (w * w).sum()
+        in_threads(change)
+        return first + (w * 3).sum()
+
+    with pytest.raises(UserError, match="E0322"):
+        td.value_and_grad(loss, [w])()
+    np.testing.assert_allclose(w.numpy(), [3, 4])
+    assert not taping.owners
+
+    def late():
+        value = (w * w).sum()
+        in_threads(change)
+        return value
+
+    np.testing.assert_allclose(td.value_and_grad(late, [w])()[1][0].numpy(), [6, 8])  # not read afterwards
+
+
+def test_what_keeps_an_argument_outlives_donation():
+    kept = td.Parameter(big() * 0)
+    x = big() * 2
+    wanted = x.numpy()
+
+    def loss(x):
+        kept.assign(x)
+        return (x * x).sum()
+
+    @td.jit
+    def step():
+        kept.assign(kept * 3)
+
+    td.grad(loss)(x)
+    step()
+    step()
+    np.testing.assert_allclose(kept.numpy(), wanted * 9)
+    np.testing.assert_allclose(x.numpy(), wanted)
+    assert len(pjrt.twins) == 0, "the state has memory of its own by now"
+
+
+def test_equal_arrays_among_the_results_of_one_call_are_told_apart():
+    tape = taping.Tape()
+    for array in (np.ones(2), (big() * 1)._value):
+        first, second = tape.record(None, [], [array, array])
+        assert first is not second
+        assert [tape.place(first), tape.place(second)] == [len(tape.values) - 2, len(tape.values) - 1]
+
+
+def test_arrays_are_let_go():
+    kept = []
+    gc.disable()
+    try:
+
+        def loss(x):
+            y = td.sin(x * 2)
+            kept.append(weakref.ref(y))
+            return (y * y).sum()
+
+        td.grad(loss)(big())
+        with pytest.raises(ValueError, match="mine"):
+            td.grad(lambda x: loss(x) + int("mine"))(big())
+        assert all(ref() is None for ref in kept)
+    finally:
+        gc.enable()

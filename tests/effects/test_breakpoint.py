@@ -21,8 +21,8 @@ def test_a_breakpoint_in_a_branch_of_a_loop(monkeypatch):
         y = x * n
         for i in range(3):
             if y.sum() > 5:
-                breakpoint()  # noqa: T100
-            y = y + 1
+                breakpoint()
+            y = y + 1 + 0 * i
         return y
 
     compiled = td.jit(function)

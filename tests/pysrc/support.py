@@ -207,13 +207,13 @@ def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
     known: dict[Any, tuple[Any, Module]] = {}
 
     def call(*args: Any) -> Any:
-        leaves = [x for x in args if isinstance(x, td.Tensor)]
-        key = tuple([type(x) if isinstance(x, td.Tensor) else x for x in args])
+        leaves = [x for x in args if isinstance(x, td.Tensor | float)]
+        key = tuple([type(x) if isinstance(x, td.Tensor | float) else repr(x) for x in args])
         if key not in known:
             traced = _apply.trace(guarded(converted(function)), args, {}, plain=True)
             known[key] = traced, Module.of(traced.fn, traced.fns)
         traced, module = known[key]
-        outputs = interp.run(module, *[x.numpy() for x in (*leaves, *traced.captured)])
+        outputs = interp.run(module, *[np.asarray(x) for x in (*leaves, *traced.captured)])
         return traced.result([td.tensor(x) for x in outputs[: traced.num_outputs]])
 
     return call

@@ -24,7 +24,7 @@ def test_random_programs(source, tmp_path_factory):
     check(source, tmp_path_factory.mktemp("program"), support.interpreted)
 
 
-@settings(max_examples=8, derandomize=True, **QUIET)
+@settings(max_examples=4, derandomize=True, **QUIET)
 @given(source=programs.programs())
 def test_compiled_random_programs(source, tmp_path_factory):
     check(source, tmp_path_factory.mktemp("program"), td.jit)

@@ -37,8 +37,6 @@ THIRD_PARTIES = {
 EAGER = {"lower", "runtime"}
 
 FILE_LINES, FUNCTION_LINES, TOP_NAMES = 600, 60, 60
-# Lists of small test programs, each by itself: nobody reads them from end to end, and a program is a top-level name.
-CORPORA = "tests/pysrc/corpus_*.py"
 CODE = ("src", "tests", "bench", "examples")
 SKIPPED = {".git", ".venv", ".venv-peers", "__pycache__", "shared", "runs", "build", "dist", ".hypothesis"}
 BINARY = {".npz", ".png", ".pyc", ".safetensors", ".bin", ".pt", ".gz", ".onnx"}
@@ -141,11 +139,10 @@ def sizes(root: Path) -> list[str]:
     for file in code_files(root):
         text = file.read_text()
         tree = ast.parse(text, str(file))
-        corpus = file.relative_to(root).match(CORPORA)
         lines, names = text.count("\n"), top_names(tree)
-        if lines > FILE_LINES and not corpus:
+        if lines > FILE_LINES:
             found.append(say(root, file, FILE_LINES, f"the file has {lines} lines, more than {FILE_LINES}"))
-        if len(names) > TOP_NAMES and not corpus:
+        if len(names) > TOP_NAMES:
             what = f"the file has {len(names)} top-level names, more than {TOP_NAMES}"
             found.append(say(root, file, 1, what))
         for node in ast.walk(tree):

@@ -14,6 +14,7 @@ LARGE: dict[str, str] = {}
 # "file" -> why it lists ops by name though it is not in ops/.
 TABLES: dict[str, str] = {
     "src/treadle/nn/init.py": "gains of initial weights by the name of the function that follows, PyTorch's interface",
+    "src/treadle/transforms/_blocks.py": "control goes through `if`, `while`, `remat` and `call` each in its own way",
 }
 
 

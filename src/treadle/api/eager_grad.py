@@ -65,9 +65,7 @@ class _Owned:
     def fresh(self, result: Any) -> Any:
         """What the function returned, with tensors of its own."""
         originals = {id(o.own): o.before for o in self.owners if not o.moved}
-        return tree.tree_map(
-            lambda x: Tensor._of(originals.get(id(x._value), x._value)) if is_tensor(x) else x, result
-        )
+        return tree.tree_map(lambda x: Tensor._of(originals.get(id(x._value), x._value)) if is_tensor(x) else x, result)
 
 
 def by_tensors(

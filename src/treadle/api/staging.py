@@ -107,8 +107,16 @@ def choose(
         snapshot.open(new)
     merged: list[_Merged] = []
     jumped = [any(n.startswith(FLAGS) and p.leaves[i] == [True] for i, n in enumerate(names)) for p in parts]
-    slots = [_merge_slots(n, [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts],
-                          merged, jumped, any(p.hidden[i] for p in parts)) for i, n in enumerate(names)]  # fmt: skip
+    slots: list[Any] = []
+    for i, name in enumerate(names):
+        sides = [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts]
+        try:
+            slots.append(_merge_slots(name, *sides, merged, jumped, any(p.hidden[i] for p in parts)))
+        except UserError as error:
+            if not (i < snapshot.plain and name != VALUE):
+                raise
+            lost = Unbound(name, error=error)  # an error where the name is looked at, if it is
+            slots.append((tree.flatten(lost)[1], [lost], ""))
     captured = _union([*[p.traced.captured for p in parts], *[p.traced.changed for p in parts]])
     changed = _union([p.traced.changed for p in parts])
     types = [t.type for t in captured]

@@ -34,11 +34,13 @@ def _operator(function: Callable[..., Any], op: Any = None, short: Callable[...,
 
 def _reflected(function: Callable[..., Any]) -> Any:
     """y op x."""
+    op = getattr(function, "__wrapped__", None)
+    direct = None if op is None else op.numpy_function()
 
     def method(self: Any, other: Any) -> Any:
         return function(other, self) if _fits(other) else _refused(other)
 
-    return method
+    return method if direct is None else quick.reflected(direct, method)
 
 
 def _fits(other: Any) -> bool:
@@ -153,7 +155,8 @@ class TensorMethods(interop.StandardMethods):
     @property
     def T(self) -> Any:
         """The axes in opposite order."""
-        return functions.transpose(self)
+        found = quick.transposed(self)
+        return functions.transpose(self) if found is None else found
 
     @property
     def mT(self) -> Any:

@@ -70,15 +70,15 @@ def double(op: Op, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 def pairwise(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """An operator: function(x, y) of two tensors of one type, or of a tensor and a Python float."""
+    """An operator: function(x, y) of two tensors of one type, or of a tensor and a Python number."""
 
     def method(self: Any, other: Any) -> Any:
         a = self._value
         if type(a) is ndarray and a.size <= limit.now and not _state.busy:
             dtype = a.dtype
             if dtype is _F32 or dtype is _F64:
-                if type(other) is float:
-                    return made(quietly(function, a, other))
+                if type(other) is float or (type(other) is int and -_EXACT <= other <= _EXACT):
+                    return made(quietly(function, a, float(other)))
                 if isinstance(other, _classes[0]):
                     b = other._value
                     if type(b) is ndarray and b.dtype is dtype:
@@ -86,6 +86,23 @@ def pairwise(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callabl
                             return made(quietly(function, a, b))
                         if a.size * b.size <= limit.now and _fits(a.shape, b.shape):
                             return made(quietly(function, a, b))
+        return long_way(self, other)
+
+    return method
+
+
+# Up to here every int is a float64.
+_EXACT = 1 << 53
+
+
+def reflected(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator number op tensor: function(number, x)."""
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is float or (type(other) is int and -_EXACT <= other <= _EXACT):
+            a = self._value
+            if type(a) is ndarray and a.size <= limit.now and (a.dtype is _F32 or a.dtype is _F64) and not _state.busy:
+                return made(quietly(function, float(other), a))
         return long_way(self, other)
 
     return method
@@ -159,6 +176,20 @@ def _part_of_device(array: Any, index: Any) -> Any:
     except (IndexError, TypeError, ValueError, UserError):  # the long way says what is wrong, or waits for the array
         return None
     return made(np.array(part)) if part.size <= limit.now else None
+
+
+def transposed(x: Any) -> Any:
+    """x with its axes in opposite order."""
+    a = x._value
+    return made(a.T) if type(a) is ndarray and a.size <= limit.now and not _state.busy else None
+
+
+def converted(x: Any, dtype: Any) -> Any:
+    """Floats as other floats, by a NumPy type."""
+    a = x._value
+    if type(a) is ndarray and a.size <= limit.now and a.dtype in _FLOATS and dtype in _FLOATS and not _state.busy:
+        return made(quietly(a.astype, dtype))
+    return None
 
 
 def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:

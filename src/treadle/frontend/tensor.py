@@ -16,7 +16,7 @@ import numpy as np
 from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
-from treadle.frontend import interop
+from treadle.frontend import interop, quick
 from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.methods import TensorMethods
@@ -247,11 +247,14 @@ class Tensor(TensorMethods):
         if target is self.dtype and self._weak is None:
             return self.copy()
         if self._weak is None:
-            made: Tensor = op_table.get("cast")(self, dtype=target)
-            return made
+            short: Tensor | None = quick.converted(self, target.np)
+            return self._cast(target) if short is None else short
         trace = tracing.current()
         value = self._value if trace is None else trace.read(self)
-        made = op_table.get("cast")(Tensor._of(value, self._trace if trace is None else trace), dtype=target)
+        return Tensor._of(value, self._trace if trace is None else trace)._cast(target)
+
+    def _cast(self, target: DType) -> Tensor:
+        made: Tensor = op_table.get("cast")(self, dtype=target)
         return made
 
     def strong(self) -> Tensor:

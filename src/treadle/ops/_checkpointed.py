@@ -27,9 +27,7 @@ def power_above(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def blocked_while(
-    *inputs: Value, cond: Fn, body: Fn, n_consts: int, every: int, blocks: int
-) -> tuple[Value, ...]:
+def blocked_while(*inputs: Value, cond: Fn, body: Fn, n_consts: int, every: int, blocks: int) -> tuple[Value, ...]:
     """The last carry of `while_`; a gradient keeps the carry of every `every` trips, at most `blocks` of them at once.
 
     Beyond every * blocks trips it stays exact and runs the loop again from its start (control.py). The condition is

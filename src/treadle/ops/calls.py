@@ -24,7 +24,7 @@ from treadle.ops.reduce import reduce_sum
 def call(*operands: Value, callee: str, results: Types) -> Any:
     """The results of the module's function `callee` on the operands; `results` are its types (the verifier compares).
 
-    A function may call itself; such a module can be interpreted, not differentiated or compiled yet.
+    A function may call itself; such a module is interpreted, and made a loop by transforms/recursion.py to be compiled.
     """
 
 

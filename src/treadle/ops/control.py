@@ -300,8 +300,7 @@ class _WhileReverse:
         self.again = quiet(self.line.forward, run.context.fns)
         self.after = self._kept_after()
         self.stacked = [
-            (p is None or p >= n_consts) and j is None
-            for p, j in zip(self.line.from_param, self.after, strict=True)
+            (p is None or p >= n_consts) and j is None for p, j in zip(self.line.from_param, self.after, strict=True)
         ]
         self.saved = picked(self.line.residual_types, self.stacked)
         # The carries read after a trip, and the stacks that have them from before it.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import string
 import sys
 import threading
 import types
@@ -163,7 +165,9 @@ def _all(iterable: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- functions of functions
 def _with_function(builtin: Callable[..., Any]) -> Callable[..., Any]:
     def function(f: Any, *args: Any) -> Any:
-        return builtin(f if f is None else converted(f), *args)
+        from treadle.frontend.pysrc import runtime
+
+        return builtin(f if f is None else runtime.callee(f), *args)
 
     return function
 
@@ -201,6 +205,48 @@ def _parts(text: Any) -> tuple[Any, ...]:
 
 def _str(*args: Any, **options: Any) -> Any:
     return Text(((args[0], ord("s"), ""),)) if args and _is_symbolic(args[0]) else str(*args, **options)
+
+
+def of_str(name: str, text: str) -> Callable[..., Any] | None:
+    """`text.format` or `text.join` for values of the trace; None for other methods of a str."""
+    if name == "format":
+        return lambda *args, **kwargs: _filled(text, args, kwargs)
+    return (lambda parts: _joined(text, list(parts))) if name == "join" else None
+
+
+def _filled(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not any(_is_symbolic(x) or isinstance(x, Text) for x in (*args, *kwargs.values())):
+        return text.format(*args, **kwargs)
+    formatter, place = string.Formatter(), itertools.count()
+    parts: list[Any] = []
+    for literal, field, spec, conversion in formatter.parse(text):
+        parts.append(literal)
+        if field is None:
+            continue
+        name = f"{next(place)}{field}" if not field or field[0] in ".[" else field
+        value, _ = formatter.get_field(name, args, kwargs)
+        spec = str(_filled(spec, args, kwargs)) if spec and "{" in spec else spec or ""
+        parts += value.parts if isinstance(value, Text) else [(value, ord(conversion) if conversion else -1, spec)]
+    return Text(tuple(parts))
+
+
+def _joined(separator: str, parts: list[Any]) -> Any:
+    if not any(isinstance(p, Text) for p in parts):
+        return separator.join(parts)
+    found: list[Any] = [*_parts(parts[0])]
+    for part in parts[1:]:
+        found += [separator, *_parts(part)]
+    return Text(tuple(found))
+
+
+def modulo(x: Any, y: Any) -> Any:
+    """`x % y`. Raises E0243 where it would put a tensor of the trace into a text."""
+    if isinstance(x, str | bytes):
+        values = y if isinstance(y, tuple) else y.values() if isinstance(y, dict) else (y,)
+        if any(map(_is_symbolic, values)):
+            why = "a text that shows a tensor is made by %"
+            raise UserError("E0243", why, fix='write it as an f-string, f"{x}", or "{}".format(x)')
+    return x % y
 
 
 def _suppress(*exceptions: Any) -> Any:

@@ -44,7 +44,7 @@ def _woven(stacks: Sequence[Any]) -> Any:
 
 
 def joined(parts: Sequence[Any]) -> list[Any] | None:
-    """The tensors with each full run of slices as its stack: (tensor, whether it is a stack). None without such a run."""
+    """The tensors with each full run of slices as its stack: (tensor, whether it is a stack). None without a run."""
     if not _slices.known:
         return None
     found: list[Any] = []
@@ -62,6 +62,7 @@ def _stack_from(parts: Sequence[Any], place: int) -> Any:
     if entry is None or entry[2] != 0:
         return None
     stack = entry[1]
-    rest = [_slices.known.get(id(p._value)) for p in parts[place : place + stack.shape[0]]]
-    fits = len(rest) == stack.shape[0] and all(e is not None and e[1] is stack and e[2] == i for i, e in enumerate(rest))
-    return stack if fits else None
+    count = stack.shape[0]
+    rest = [_slices.known.get(id(p._value)) for p in parts[place : place + count]]
+    fits = all(e is not None and e[1] is stack and e[2] == i for i, e in enumerate(rest))
+    return stack if fits and len(rest) == count else None

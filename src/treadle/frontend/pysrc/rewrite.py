@@ -246,6 +246,11 @@ class Rewriter(ast.NodeTransformer):
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         return _at(_call(name, [values[0], *map(_thunk, values[1:])]), node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        """`%` may make a text."""
+        self.generic_visit(node)
+        return _at(_call("modulo", [node.left, node.right]), node) if isinstance(node.op, ast.Mod) else node
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         self.generic_visit(node)
         return _at(_call("not_", [node.operand]), node) if isinstance(node.op, ast.Not) else node

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc import builtin, recursion
-from treadle.frontend.pysrc.builtin import Catching
+from treadle.frontend.pysrc.builtin import Catching, modulo
 from treadle.frontend.pysrc.convert import converted, is_converted, note
 from treadle.frontend.pysrc.exits import VALUE
 from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
@@ -25,7 +26,7 @@ from treadle.frontend.trace import is_tensor
 
 __all__ = [
     "Catching", "State", "and_", "assert_", "attribute", "bound", "callee", "compare", "for_", "guard", "hooks", "if_",
-    "if_expression", "is_bound", "manager", "not_", "nothing", "or_", "result", "text", "while_",
+    "if_expression", "is_bound", "manager", "modulo", "not_", "nothing", "or_", "result", "text", "while_",
 ]  # fmt: skip
 
 # A Python loop of more trips than this is rolled where its body allows.
@@ -252,19 +253,36 @@ def for_(iterable: Any, body: Callable[[Any], None], stopped: Callable[[], Any] 
     """`for`: over what Python iterates over; long ranges and tensors are rolled where the body allows."""
     items = builtin.items_of(iterable)
     if items is None:
-        _for_python(iter(iterable), body, stopped, state)
+        named = sys.getrefcount(iterable) > _REFERENCES and hasattr(iterable, "__next__")
+        _for_python(iter(iterable), body, stopped, state, named)
     elif not isinstance(items.count, int):
         _for_rolled(items, 0, body, stopped, Snapshot(state))
     else:
         _for_counted(items, body, stopped, state)
 
 
+def _references(iterable: Any, body: Any, stopped: Any, state: Any) -> int:
+    """The references to an argument that nobody else holds."""
+    return sys.getrefcount(iterable)
+
+
+_REFERENCES = _references(iter(()), None, None, None)
+
+
 def _for_python(
-    items: Iterator[Any], body: Callable[[Any], None], stopped: Callable[[], Any] | None, state: State
+    items: Iterator[Any],
+    body: Callable[[Any], None],
+    stopped: Callable[[], Any] | None,
+    state: State,
+    named: bool = False,
 ) -> None:
+    """named: others hold the iterator, and would see how far the loop has come."""
     while True:
         stop = stopped() if stopped is not None else False
         if is_symbolic(stop):
+            if named:
+                why = "a loop that a tensor may end goes over an iterator that is used elsewhere too"
+                raise UserError("E0242", why, fix="loop over a list, or over list(...) of what is left")
             _guarded(items, body, stopped, state)
             return
         if stop:
@@ -276,7 +294,7 @@ def _for_python(
 
 
 _END = object()
-_MOST_GUARDED = 10_000
+_MOST_GUARDED = 1_000
 
 
 def _guarded(rest: Iterator[Any], body: Callable[[Any], None], stopped: Any, state: State) -> None:
@@ -346,6 +364,8 @@ def callee(function: Any) -> Any:
     owner: Any = getattr(function, "__self__", None)
     if is_symbolic(owner) and function.__name__ == "item":
         return lambda *place: builtin.item(owner[place] if place else owner)
+    if isinstance(owner, str) and (found := builtin.of_str(getattr(function, "__name__", ""), owner)) is not None:
+        return found
     made = converted(function)
     note(function, made)
     return recursion.watched(made) if is_converted(made) else made

@@ -29,22 +29,23 @@ class Unbound:
     """What a name holds that has no value; looking at it is an error.
 
     value: what it holds where the side that gives it none has left by a jump; it is there behind the jump's guard.
+    error: why it has no value, where that is another reason than that no value was given.
     """
 
-    __slots__ = ("name", "value")
+    __slots__ = ("error", "name", "value")
 
-    def __init__(self, name: str = "", value: Any = None) -> None:
-        self.name, self.value = name, value
+    def __init__(self, name: str = "", value: Any = None, error: UserError | None = None) -> None:
+        self.name, self.value, self.error = name, value, error
 
     def __getattr__(self, attribute: str) -> Any:
-        raise _unbound(self.name)
+        raise self.error or _unbound(self.name)
 
     def refuse(self) -> Any:
-        """Raise E0240."""
-        raise _unbound(self.name)
+        """Raise the error of looking at it, E0240 unless there is another."""
+        raise self.error or _unbound(self.name)
 
     def _refused(self, *_: Any, **__: Any) -> Any:
-        raise _unbound(self.name)
+        raise self.error or _unbound(self.name)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refused
     __call__ = __getitem__ = __iter__ = __len__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refused
@@ -215,6 +216,11 @@ class Snapshot:
             return [""], [container.get()]
         names = dict.fromkeys([*vars(container), *self.assigned.get(id(container), ())])
         return [f".{n}" for n in names], [vars(container).get(n, Unbound(n)) for n in names]
+
+    @property
+    def plain(self) -> int:
+        """How many of the first slots are those of local names, in a statement."""
+        return 0 if self.state.written == ("the value",) else sum("." not in n for n in self.state.written)
 
     @property
     def names(self) -> list[str]:
