@@ -50,7 +50,7 @@ def second(f):
         (first, {"checkpoint": 1}),
         (second, {"checkpoint": 2, "capacity": 4}),
     ],
-    ids=str,
+    ids=lambda v: getattr(v, "__name__", str(v)),
 )
 def test_while_of_any_length(order, options):
     """One program for all trips: none, one, whole blocks, more than are kept."""

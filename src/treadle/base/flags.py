@@ -60,7 +60,7 @@ FLAGS: dict[str, Flag] = {
         "TREADLE_DEBUG_NANS", int, 0, "1: stop at the first op that gives NaN; 2: or an infinity.", (0, 1, 2)
     ),
     "deterministic": Flag("TREADLE_DETERMINISTIC", bool, False, "Let XLA use only kernels that give the same bits."),
-    "parts": Flag("TREADLE_PARTS", bool, True, "Compile equal layers once, as programs of their own, if it pays (CPU)."),
+    "parts": Flag("TREADLE_PARTS", bool, True, "Compile equal layers once, as programs of their own, if it pays."),
     "recursion": Flag(
         "TREADLE_RECURSION", int, 1024, "How deep a compiled function may call itself where tensors decide (E0312)."
     ),

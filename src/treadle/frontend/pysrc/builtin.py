@@ -17,8 +17,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from treadle.base.errors import UserError
-from treadle.base.where import is_hidden
+from treadle.base.where import is_package
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.trace import is_tensor
@@ -354,9 +356,19 @@ def check_repeatable(function: Any) -> None:
         raise NotRepeatableError(repr(function))
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is not None:
-        if is_hidden(code.co_filename) or converted(function) is not function:
+        # The standard library's and other libraries' functions may hold state: random numbers, files.
+        if is_package(code.co_filename) or converted(function) is not function:
             return
         raise NotRepeatableError(repr(function))
+    if not isinstance(function, type | np.ufunc | functools.partial):
+        call = type(function).__call__ if callable(function) else None
+        if not isinstance(call, types.FunctionType):
+            raise NotRepeatableError(repr(function))
+        check_repeatable(call)
+        return
+    if isinstance(function, functools.partial):
+        check_repeatable(function.func)
+        return
     if isinstance(function, type) and function not in _PURE and function.__module__ == "builtins":
         if issubclass(function, BaseException):
             return
