@@ -62,9 +62,9 @@ def test_names_are_the_files_with_a_pass():
 
 
 def test_each_pass_is_recorded():
-    before = len(events.events("transforms"))
-    Pipeline.parse("algebra,dce").run(double_negation())
-    first, second = events.events("transforms")[before:]
+    with events.collected("transforms") as found:
+        Pipeline.parse("algebra,dce").run(double_negation())
+    first, second = found
     assert first.name == "algebra" and second.name == "dce"
     assert first.payload == {"nodes_before": 2, "nodes_after": 1, "changed": True, "rules": {"double_neg": 1}}
     assert second.payload == {"nodes_before": 1, "nodes_after": 0, "changed": True, "rules": {"unused node": 1}}
@@ -132,3 +132,12 @@ def test_errors_of_the_user_pass_through():
 
     with pytest.raises(UserError, match="E0399"):
         Pipeline((Refuses(),)).run(double_negation())
+
+
+def test_events_are_collected_where_old_ones_are_pushed_out():
+    for _ in range(events._KEEP):
+        events.record("other", "filler")
+    with events.collected("transforms") as found:
+        Pipeline.parse("dce").run(double_negation())
+    assert [e.name for e in found] == ["dce"]
+    assert not events._readers

@@ -101,7 +101,7 @@ def choose(
         except Exception as error:
             if isinstance(error, UserError):
                 raise
-            return _raising(pred, i, error, (orelse, then)[i], snapshot)
+            return _raising(pred, i, error, function, (orelse, then)[i], snapshot)
     names = snapshot.names
     if new := [i for i in range(len(names)) if _is_new([p.objects[i] for p in parts])]:
         snapshot.open(new)
@@ -138,10 +138,13 @@ def _is_new(sides: Sequence[Sequence[Any]]) -> bool:
     return any(found) and not (len(found[0]) == len(found[1]) and all(a is b for a, b in zip(*found)))
 
 
-def _raising(pred: Tensor, side: int, error: Exception, other: Callable[[], list[Any]], snapshot: Any) -> list[Any]:
+def _raising(
+    pred: Tensor, side: int, error: Exception, function: Callable[[], Any], other: Callable[[], list[Any]], snapshot: Any
+) -> list[Any]:
     """A side that raises is an error when the program takes it; what goes on is the other side."""
     snapshot.restore()
-    runtime.hooks.check(runtime.not_(pred) if side == 0 else pred, lambda: error)
+    effects.fail(pred if side == 0 else runtime.not_(pred), function)
+    snapshot.restore()
     try:
         return other()
     except UserError:

@@ -70,6 +70,18 @@ def events(stage: str = "") -> list[Event]:
     return [e for e in _events if not stage or e.stage == stage]
 
 
+@contextmanager
+def collected(stage: str = "") -> Iterator[list[Event]]:
+    """The events of the block, of one stage if it is named. (Counting `events()` before and after misses those that
+    push old ones out.)"""
+    found: list[Event] = []
+    stop = subscribe(lambda e: found.append(e) if not stage or e.stage == stage else None)
+    try:
+        yield found
+    finally:
+        stop()
+
+
 def subscribe(reader: Callable[[Event], None]) -> Callable[[], None]:
     """Call `reader` with every later event; returns the function that ends it."""
     _readers.append(reader)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import treadle.ops  # noqa: F401 (registers the ops that the text names)
 from treadle.base import text
 from treadle.base.errors import UserError
-from treadle.base.events import events
+from treadle.base.events import Event, collected
 from treadle.base.flags import override
 from treadle.base.where import UNKNOWN, at
 from treadle.cli.shrink import shrink
@@ -45,10 +46,10 @@ def _run(options: argparse.Namespace) -> int:
             verify(module)
         if options.shrink:
             return _shrink(module, pipeline, options.where)
-        before = len(events("transforms"))
-        module = pipeline.run(module, _print_diff if options.between else None)
+        with collected("transforms") as passes:
+            module = pipeline.run(module, _print_diff if options.between else None)
     if options.time:
-        print(timings(before), file=sys.stderr)
+        print(timings(passes), file=sys.stderr)
     print(print_module(module, options.where), end="")
     return 0
 
@@ -62,10 +63,10 @@ def read(file: str) -> Module:
     return parse_module(body)
 
 
-def timings(first: int = 0) -> str:
-    """A table of the passes recorded since event `first`."""
+def timings(passes: Sequence[Event]) -> str:
+    """A table of the passes, given their events."""
     rows = []
-    for e in events("transforms")[first:]:
+    for e in passes:
         rules = ", ".join(f"{name} x{count}" for name, count in sorted(e.payload["rules"].items()))
         rows.append((e.name, f"{e.seconds * 1e3:.2f}", e.payload["nodes_before"], e.payload["nodes_after"], rules))
     return text.table(("pass", "ms", "nodes before", "after", "fired"), rows)

@@ -80,10 +80,10 @@ def stage_text(stage: str, function: Callable[..., Any], values: Sequence[Any], 
 def _run(function: Callable[..., Any], values: Sequence[Any]) -> str:
     from treadle.frontend import tree
 
-    before = len(events.events())
-    leaves, _ = tree.flatten(function(*values))
+    with events.collected() as found:
+        leaves, _ = tree.flatten(function(*values))
     lines = [_line(i, leaf) for i, leaf in enumerate(leaves)]
-    rows = [(e.stage, e.name, text.seconds(e.seconds)) for e in events.events()[before:]]
+    rows = [(e.stage, e.name, text.seconds(e.seconds)) for e in found]
     return "\n".join([*lines, "", text.table(("stage", "what", "time"), rows)]) + "\n"
 
 
