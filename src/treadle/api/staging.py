@@ -139,7 +139,7 @@ def _is_new(sides: Sequence[Sequence[Any]]) -> bool:
 
 
 def _raising(
-    pred: Tensor, side: int, error: Exception, function: Callable[[], Any], other: Callable[[], list[Any]], snapshot: Any
+    pred: Tensor, side: int, error: Exception, function: Any, other: Callable[[], list[Any]], snapshot: Any
 ) -> list[Any]:
     """A side that raises is an error when the program takes it; what goes on is the other side."""
     snapshot.restore()

@@ -146,7 +146,9 @@ def _(x: Value, *, exponent: int) -> Any:
 
 @integer_pow.grad
 def _(x: Value, out: Value, d: Value, *, exponent: int) -> Grads:
-    return (d * (exponent * integer_pow(x, exponent=exponent - 1)) if exponent else None,)
+    if not exponent:
+        return (None,)
+    return (d * (exponent * (x if exponent == 2 else integer_pow(x, exponent=exponent - 1))),)
 
 
 @integer_pow.samples

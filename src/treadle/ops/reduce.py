@@ -192,7 +192,8 @@ def reduce_sum(x: Value, *, axes: tuple[int, ...]) -> Any:
 @reduce_sum.ref
 def _(x: Any, *, axes: tuple[int, ...]) -> Any:
     y = wide_array(x)
-    return np.sum(y, axis=axes, dtype=y.dtype).astype(x.dtype)
+    total = np.add.reduce(y, axis=axes, dtype=y.dtype)
+    return total if y is x else total.astype(x.dtype)
 
 
 @reduce_sum.hlo
