@@ -84,11 +84,15 @@ def refuse_left_behind(made: Sequence[Callable[[], Any]], name: str) -> None:
     left = [tensor for ref in made if (tensor := ref()) is not None]
     if not left:
         return
-    places = [_place(holder) for holder in gc.get_referrers(left[0]) if holder is not left]
-    place = next(filter(None, places), "somewhere")
+    # The collector lists holders in any order; a variable may only lead to the container that counts.
+    places = {_place(holder) for holder in gc.get_referrers(left[0]) if holder is not left} - {""}
+    place = min(places, key=lambda p: (p == _VARIABLE, p), default="somewhere")
     why = f"{name} leaves a tensor behind in {place}: later calls of the compiled program would not"
     fix = "return it, or keep it in a tensor that is there before: x.assign(value)"
     raise UserError("E0217", why, fix=fix, where=_origin(left[0]))
+
+
+_VARIABLE = "a variable of an outer function"
 
 
 def _place(holder: Any) -> str:
@@ -96,7 +100,7 @@ def _place(holder: Any) -> str:
     if isinstance(holder, types.FrameType):
         return ""
     if isinstance(holder, types.CellType):
-        return "a variable of an outer function"
+        return _VARIABLE
     if not isinstance(holder, dict):
         return f"a {type(holder).__name__}"
     if "__name__" in holder and "__builtins__" in holder:
