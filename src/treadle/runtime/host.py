@@ -26,6 +26,7 @@ Program = Callable[[Sequence[Array]], list[Array]]
 # Work above which a compiled program is faster in spite of its start: about 0.1 ms of NumPy.
 MAX_FLOPS = 1 << 22
 
+
 def find_limit() -> int:
     """The number of elements up to which an array is small on this platform; 0 where all has to be compiled."""
     most = 0 if flags.debug >= 2 or pjrt.default_device().platform != "cpu" else flags.host_elements

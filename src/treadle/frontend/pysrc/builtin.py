@@ -26,7 +26,8 @@ from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.trace import is_tensor
 
 
-def _is_symbolic(x: Any) -> bool:
+def is_symbolic(x: Any) -> bool:
+    """Whether x is a tensor whose numbers are not known while tracing."""
     return is_tensor(x) and tracing.current() is not None and tracing.is_symbolic(x)
 
 
@@ -63,11 +64,11 @@ def items_of(iterable: Any) -> Items | None:
 
 
 def _range(*args: Any) -> Any:
-    if not any(map(_is_symbolic, args)):
+    if not any(map(is_symbolic, args)):
         return range(*args)
     numbers = [_int(a) for a in args]
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-    if _is_symbolic(step):
+    if is_symbolic(step):
         why = "the step of a range is a tensor"
         raise UserError("E0242", why, fix="use a while loop, or a step that is a plain int")
     count = (stop - start + (step - 1 if step > 0 else step + 1)) // step
@@ -108,15 +109,15 @@ hooks = _Hooks()
 
 
 def _int(x: Any = 0, *args: Any) -> Any:
-    return hooks.number(int, x) if _is_symbolic(x) else int(x, *args)
+    return hooks.number(int, x) if is_symbolic(x) else int(x, *args)
 
 
 def _float(x: Any = 0.0) -> Any:
-    return hooks.number(float, x) if _is_symbolic(x) else float(x)
+    return hooks.number(float, x) if is_symbolic(x) else float(x)
 
 
 def _bool(x: Any = False) -> Any:
-    return hooks.number(bool, x) if _is_symbolic(x) else bool(x)
+    return hooks.number(bool, x) if is_symbolic(x) else bool(x)
 
 
 def _len(x: Any) -> int:
@@ -134,7 +135,7 @@ def item(x: Any) -> Any:
 def _extreme(builtin: Callable[..., Any], larger: bool) -> Callable[..., Any]:
     def function(*args: Any, **options: Any) -> Any:
         values = list(args[0]) if len(args) == 1 else list(args)
-        if options or not any(map(_is_symbolic, values)):
+        if options or not any(map(is_symbolic, values)):
             if "key" in options and options["key"] is not None:
                 options["key"] = converted(options["key"])
             return builtin(values, **options) if len(args) == 1 else builtin(*args, **options)
@@ -152,7 +153,7 @@ def _any(iterable: Any) -> Any:
     found: Any = False
     for item in iterable:
         found = runtime.or_(found, lambda item=item: item)  # type: ignore[misc]
-    return found if _is_symbolic(found) else bool(found)
+    return found if is_symbolic(found) else bool(found)
 
 
 def _all(iterable: Any) -> Any:
@@ -161,7 +162,7 @@ def _all(iterable: Any) -> Any:
     found: Any = True
     for item in iterable:
         found = runtime.and_(found, lambda item=item: item)  # type: ignore[misc]
-    return found if _is_symbolic(found) else bool(found)
+    return found if is_symbolic(found) else bool(found)
 
 
 # ---------------------------------------------------------------------------------------------- functions of functions
@@ -206,7 +207,7 @@ def _parts(text: Any) -> tuple[Any, ...]:
 
 
 def _str(*args: Any, **options: Any) -> Any:
-    return Text(((args[0], ord("s"), ""),)) if args and _is_symbolic(args[0]) else str(*args, **options)
+    return Text(((args[0], ord("s"), ""),)) if args and is_symbolic(args[0]) else str(*args, **options)
 
 
 def of_str(name: str, text: str) -> Callable[..., Any] | None:
@@ -217,7 +218,7 @@ def of_str(name: str, text: str) -> Callable[..., Any] | None:
 
 
 def _filled(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not any(_is_symbolic(x) or isinstance(x, Text) for x in (*args, *kwargs.values())):
+    if not any(is_symbolic(x) or isinstance(x, Text) for x in (*args, *kwargs.values())):
         return text.format(*args, **kwargs)
     formatter, place = string.Formatter(), itertools.count()
     parts: list[Any] = []
@@ -245,7 +246,7 @@ def modulo(x: Any, y: Any) -> Any:
     """`x % y`. Raises E0243 where it would put a tensor of the trace into a text."""
     if isinstance(x, str | bytes):
         values = y if isinstance(y, tuple) else y.values() if isinstance(y, dict) else (y,)
-        if any(map(_is_symbolic, values)):
+        if any(map(is_symbolic, values)):
             why = "a text that shows a tensor is made by %"
             raise UserError("E0243", why, fix='write it as an f-string, f"{x}", or "{}".format(x)')
     return x % y
@@ -256,11 +257,11 @@ def _suppress(*exceptions: Any) -> Any:
 
 
 def _repr(x: Any) -> Any:
-    return Text(((x, ord("r"), ""),)) if _is_symbolic(x) else repr(x)
+    return Text(((x, ord("r"), ""),)) if is_symbolic(x) else repr(x)
 
 
 def _format(x: Any, spec: Any = "") -> Any:
-    return Text(((x, -1, spec),)) if _is_symbolic(x) else format(x, spec)
+    return Text(((x, -1, spec),)) if is_symbolic(x) else format(x, spec)
 
 
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}

@@ -12,7 +12,6 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -185,4 +184,4 @@ def _remember(code: types.CodeType) -> None:
             _remember(part)
 
 
-__all__ = ["Callable", "converted", "is_converted", "note", "noted", "source_of"]
+__all__ = ["converted", "is_converted", "note", "noted", "source_of"]

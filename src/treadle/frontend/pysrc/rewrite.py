@@ -16,8 +16,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.frontend.pysrc.exits import DONE, VALUE, without_jumps
-from treadle.frontend.pysrc.names import SCOPES, Names, contains, inside, names_of, parameters
+from treadle.frontend.pysrc.exits import without_jumps
+from treadle.frontend.pysrc.names import Names, contains, inside, names_of, parameters
 
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 # Builtins that look at the frame that calls them.
@@ -469,4 +469,4 @@ def _at(node: Any, at: ast.AST) -> Any:
     return ast.fix_missing_locations(node)
 
 
-__all__ = ["DONE", "SCOPES", "VALUE", "inside", "rewritten"]
+__all__ = ["rewritten"]

@@ -18,7 +18,7 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc import builtin, recursion
-from treadle.frontend.pysrc.builtin import Catching, modulo
+from treadle.frontend.pysrc.builtin import Catching, is_symbolic, modulo
 from treadle.frontend.pysrc.convert import converted, is_converted, note
 from treadle.frontend.pysrc.exits import VALUE
 from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
@@ -50,11 +50,6 @@ class _Hooks:
 
 
 hooks = _Hooks()
-
-
-def is_symbolic(x: Any) -> bool:
-    """Whether x is a tensor whose numbers are not known while tracing."""
-    return is_tensor(x) and tracing.current() is not None and tracing.is_symbolic(x)
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions
