@@ -1,125 +1,63 @@
 """The bench's models in Treadle: `make` gives (state, step), step(state, batch) -> (state, loss).
 
-State is the pair (cell, optimiser), changed in place by the compiled step; weights come from weights.py by name.
+State is the pair (cell, optimiser), changed in place by the compiled step; weights come from weights.py by name. The
+config's "precision" is f32, bf16 (`amp.autocast`: bf16 products, float32 parameters) or high (`precision("high")`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import weights as W
+from treadle_nets import CELLS
 
 import treadle as td
-from treadle import nn
 from treadle.api.programs import Program
 from treadle.nn import functional as F
+from treadle.nn import recurrent
 from treadle.runtime import pjrt
 
 
-class MLP(nn.Cell):
-    """Linear layers with ReLU between. x: float[batch, in] -> mean cross entropy, a scalar."""
-
-    def __init__(self, cfg: W.Config):
-        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(cfg["sizes"], cfg["sizes"][1:])])
-
-    def forward(self, x: td.Tensor, labels: td.Tensor) -> td.Tensor:
-        layers = list(self.layers)
-        for layer in layers[:-1]:
-            x = F.relu(layer(x))
-        return F.cross_entropy(layers[-1](x), labels)
+def precise(name: str) -> contextlib.AbstractContextManager[Any]:
+    """The context in which a model of that precision is traced. Raises RuntimeError for one that Treadle lacks."""
+    if name == "f32":
+        return contextlib.nullcontext()
+    if name == "bf16":
+        return td.amp.autocast("O1") if "amp" in dir(td) else _casts_by_hand()  # type: ignore[no-any-return]
+    if "precision" not in dir(td):
+        raise RuntimeError(f"precision {name!r}: this Treadle has no td.precision")
+    return td.precision(name)  # type: ignore[no-any-return]
 
 
-class Bottleneck(nn.Cell):
-    """1x1, 3x3 (which carries the stride), 1x1 convolutions with batch norms, and the way around them."""
+@contextlib.contextmanager
+def _casts_by_hand() -> Iterator[None]:
+    """Products on bfloat16 operands, for a Treadle without td.amp: the functions that layers call are replaced."""
 
-    def __init__(self, n_in: int, width: int, stride: int, down: bool):
-        self.conv1, self.bn1 = nn.Conv2d(n_in, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
-        self.downsample = None
-        if down:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(n_in, 4 * width, 1, stride=stride, bias=False), nn.BatchNorm2d(4 * width)
-            )
+    def narrow(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **attrs: Any) -> Any:
+            return fn(*[a.astype(td.bfloat16) if isinstance(a, td.Tensor) and a.dtype.kind == "f" else a for a in args], **attrs)
 
-    def forward(self, x: td.Tensor) -> td.Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = self.bn3(self.conv3(F.relu(self.bn2(self.conv2(y)))))
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return call
 
+    def narrow_lstm(*args: Any) -> Any:
+        return [t.astype(td.float32) for t in narrow(lstm_cell)(*args)]
 
-class ResNet50(nn.Cell):
-    """x: float[batch, 3, h, w], labels: int[batch] -> mean cross entropy, a scalar."""
-
-    def __init__(self, cfg: W.Config):
-        self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        rows = W.resnet_blocks(cfg)
-        self.stages = sorted({name.split(".")[0] for name, *_ in rows})
-        for stage in self.stages:
-            blocks = [Bottleneck(*sizes) for name, *sizes in rows if name.startswith(stage + ".")]
-            setattr(self, stage, nn.Sequential(*blocks))
-        self.fc = nn.Linear(4 * rows[-1][2], cfg["classes"])
-
-    def forward(self, x: td.Tensor, labels: td.Tensor) -> td.Tensor:
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, stride=2, padding=1)
-        for name in self.stages:
-            x = getattr(self, name)(x)
-        return F.cross_entropy(self.fc(x.mean(axis=(2, 3))), labels)
-
-
-class Block(nn.Cell):
-    """Pre-norm transformer block. x: float[batch, seq, d] -> the same."""
-
-    def __init__(self, d: int, heads: int):
-        self.heads = heads
-        self.ln1, self.ln2 = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-
-    def forward(self, x: td.Tensor) -> td.Tensor:
-        b, t, d = x.shape
-        qkv = self.qkv(self.ln1(x)).reshape(b, t, 3, self.heads, d // self.heads).transpose(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
-        x = x + self.out(mixed.transpose(0, 2, 1, 3).reshape(b, t, d))
-        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
-
-
-class GPT(nn.Cell):
-    """tokens, labels: int[batch, seq] -> mean cross entropy, a scalar. The head is the token table."""
-
-    def __init__(self, cfg: W.Config):
-        self.tok, self.pos = nn.Embedding(cfg["vocab"], cfg["d"]), nn.Embedding(cfg["seq"], cfg["d"])
-        self.blocks = nn.ModuleList([Block(cfg["d"], cfg["heads"]) for _ in range(cfg["layers"])])
-        self.ln_f = nn.LayerNorm(cfg["d"])
-
-    def forward(self, tokens: td.Tensor, labels: td.Tensor) -> td.Tensor:
-        x = self.tok(tokens) + self.pos.weight
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.ln_f(x), self.tok.weight)
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-
-
-class Dispatch(nn.Cell):
-    """Many small parameters; the loss is the sum of their squares."""
-
-    def __init__(self, cfg: W.Config):
-        for i in range(cfg["parameters"]):
-            setattr(self, f"p{i}", td.Parameter(np.zeros(cfg["width"], np.float32)))
-
-    def forward(self) -> td.Tensor:
-        loss = 0.0
-        for p in self.parameters():
-            loss = loss + (p * p).sum()
-        return loss
-
-
-CELLS = {"mlp": MLP, "resnet50": ResNet50, "gpt": GPT, "dispatch": Dispatch}
+    lstm_cell = recurrent.lstm_cell
+    products = {name: getattr(F, name) for name in ("linear", "conv2d", "scaled_dot_product_attention")}
+    try:
+        for name, fn in products.items():
+            setattr(F, name, narrow(fn))
+        recurrent.lstm_cell = narrow_lstm
+        yield
+    finally:
+        for name, fn in products.items():
+            setattr(F, name, fn)
+        recurrent.lstm_cell = lstm_cell
 
 
 def _load(cell: td.Cell, arrays: W.Arrays) -> None:
@@ -147,23 +85,44 @@ def make(model: str, cfg: W.Config) -> tuple[Any, Callable[..., Any]]:
 
 def training(model: str, cfg: W.Config) -> tuple[Any, Callable[..., td.Tensor]]:
     """State and the plain Python step on a batch, which changes the state and gives the loss."""
-    net = CELLS[W.family(model)](cfg)
-    _load(net, W.weights(model, cfg))
-    net.train()
+    net = _net(model, cfg).train()
     params = list(net.parameters())
-    if W.family(model) == "gpt":
+    if "betas" in cfg:
         optimiser = td.optim.AdamW(
             params, lr=cfg["lr"], betas=tuple(cfg["betas"]), eps=cfg["eps"], weight_decay=cfg["weight_decay"]
         )
     else:
         optimiser = td.optim.SGD(params, lr=cfg["lr"], momentum=cfg.get("momentum", 0.0))
 
+    def loss_of(*batch: td.Tensor) -> td.Tensor:
+        with precise(cfg["precision"]):
+            return net(*batch)
+
     def train(*batch: td.Tensor) -> td.Tensor:
-        loss, grads = td.value_and_grad(lambda: net(*batch), params)()
+        loss, grads = td.value_and_grad(lambda: loss_of(*batch), params)()
         optimiser.step(grads)
         return loss
 
     return (net, optimiser), train
+
+
+def _net(model: str, cfg: W.Config) -> td.Cell:
+    net = CELLS[W.family(model)](cfg)
+    _load(net, W.weights(model, cfg))
+    return net
+
+
+def inference(model: str, cfg: W.Config) -> Callable[..., td.Tensor]:
+    """The compiled function from a batch's inputs to what the trained model is asked for."""
+    net = _net(model, cfg).eval()
+    for tensor in [*net.parameters(), *net.buffers()]:
+        _on_device(tensor)
+
+    def infer(*inputs: td.Tensor) -> td.Tensor:
+        with precise(cfg["precision"]):
+            return net.infer(*inputs)
+
+    return td.jit(infer)
 
 
 def _made(model: str, cfg: W.Config) -> tuple[Any, Callable[..., td.Tensor]]:
@@ -197,12 +156,19 @@ def wait(values: Any) -> Any:
     return values
 
 
+def gradients(state: Any, cfg: W.Config) -> W.Arrays:
+    """What the first step made of the gradients, by name: all the optimiser's memory of them after exactly one step."""
+    net, optimiser = state
+    slot = optimiser.state.get("m" if "betas" in cfg else "momentum")
+    return {} if slot is None else {n: m.numpy() for (n, _), m in zip(net.named_parameters(), slot, strict=True)}
+
+
 def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable[..., Any], tuple[td.Tensor, ...]]:
     """Seconds from the Python step to an executable; then state, the step that runs it, batch.
 
     `front_s`: tracing, differentiating, optimising, lowering; `backend_s`: XLA; `cpu_s`: of all cores. Treadle's
-    device is up, holds the weights and has compiled a small program before, as with JAX. Runs with TREADLE_CACHE=0
-    (train_steps.py sets it): otherwise the disk would answer.
+    device is up, holds the weights and has compiled a small program before, as with JAX. Without BENCH_CACHE it must
+    run with TREADLE_CACHE=0 (harness.py sets both): otherwise the disk would answer.
     """
     state, train = _made(model, cfg)
     td.jit(lambda x: x + 1)(td.Tensor(np.zeros(2, np.float32)))
@@ -210,7 +176,7 @@ def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable
     start, busy = time.perf_counter(), time.process_time()
     program = Program("train", train, batch, {})
     total, busy = time.perf_counter() - start, time.process_time() - busy
-    if program.executable.from_cache:
+    if program.executable.from_cache and not os.environ.get("BENCH_CACHE"):
         raise RuntimeError("the program came from the cache on disk: set TREADLE_CACHE=0")
     backend = program.executable.compile_seconds
 

@@ -12,7 +12,7 @@ from pathlib import Path
 PACKAGE = "treadle"
 # "<": a package may import those to its left; "|": it may import none of its rank. Lower lines are higher ranks.
 RANKS = (
-    "base < ir < ops",
+    "base < ir < formula < ops",
     "frontend | transforms | plan | lower | kernels | runtime",
     "driver < api",
     "array < nn < optim < data < train < models < te < parallel < compat",

@@ -14,10 +14,10 @@ import pytest
 from tests.runtime.programs import add, add_donating, binary
 
 import treadle.base
-from treadle.base import events, flags
+from treadle.base import cache, events, flags
+from treadle.base.cache import ProgramCache
 from treadle.ir.types import f32
-from treadle.runtime import cache, device, pjrt
-from treadle.runtime.cache import ProgramCache
+from treadle.runtime import device, pjrt
 from treadle.runtime.executable import Executable
 
 OTHER_PROCESS = """

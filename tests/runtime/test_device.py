@@ -62,7 +62,8 @@ def test_allocator_settings_come_before_jaxlib_and_can_be_switched_off():
     code = """
 import sys
 from treadle.base import events
-from treadle.runtime import cache, device, executable, memory, pjrt
+from treadle.base import cache
+from treadle.runtime import device, executable, memory, pjrt
 assert not {"jax", "jaxlib", "ml_dtypes"} & set(sys.modules)
 events.subscribe(lambda e: print(e.name, e.payload, "jaxlib" in sys.modules))
 pjrt.client()

@@ -31,7 +31,7 @@ class No:
 
 RULES = (
     "type", "ref", "grad", "axes", "hlo", "onnx", "samples", "expand", "prepare", "saved", "jvp", "kernel", "effect",
-    "has_regions", "reverse", "prune", "flops", "batch", "host", "ordered", "padded",
+    "has_regions", "reverse", "prune", "flops", "batch", "host", "ordered", "padded", "amp",
 )  # fmt: skip
 
 

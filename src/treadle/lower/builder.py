@@ -21,10 +21,12 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.printer import print_attr
 from treadle.ir.types import TensorType, Types
+from treadle.ops import _precision
 
 Operand = Any
 Called = tuple[Host, Types | None]
 _SUMS = ("add", "multiply")
+_LEVELS = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 # jaxlib's custom calls that run a Python function.
 _PYTHON = {
     "cpu": "xla_ffi_python_cpu_callback",
@@ -201,10 +203,12 @@ class HloBuilder:
 
     def precision(self, dtype: DType) -> dict[str, Any]:
         """Attributes of a product or convolution of such elements: float32 is computed as float32, also by GPUs and
-        TPUs, which would take fewer digits (TF32, bfloat16) to be faster. CPUs compute the same either way."""
+        TPUs, which would take fewer digits (TF32, bfloat16) to be faster, unless the node's `precision` allows it. CPUs
+        compute the same either way."""
         if dtype not in (dtypes.float32, dtypes.complex64):
             return {}
-        return {"precision_config": ("#stablehlo<precision HIGHEST>",) * 2}
+        level = _LEVELS[_precision.running()] if dtype is dtypes.float32 else "HIGHEST"
+        return {"precision_config": (f"#stablehlo<precision {level}>",) * 2}
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@
 | axes | `"m k, k n -> m n"` (see `_axes.py`), or a function giving it | error: write No("...") |
 | hlo | StableHLO name, or function(b, *operands, **attrs) of a builder | `expand` is lowered |
 | onnx | ONNX name, or function(g, *names, **attrs) of a graph writer | error: write No("...") |
+| amp | "narrow": products, 16-bit under `td.amp.autocast`, with the attribute of `_precision.py`; "wide": float32 there | as they come |
 | padded | rule(run, group): the op on padded axes (`_padding.py`) | `axes` with zeros in sums, or `expand` |
 | host | NumPy ufunc that is the op on float32 and float64, or No("reason why small operands are compiled") | `ref` |
 | prepare | arguments -> values: promotion and broadcasting at the call | arguments must be tensors of fitting types |
@@ -35,6 +36,7 @@ import numpy as np
 
 from treadle.ir.op import OPS, RULES, No, Op, register
 from treadle.ir.types import TensorType, type_of
+from treadle.ops._precision import Product
 
 __all__ = ["OPS", "No", "Op", "Sample", "Samples", "check_declarations", "op"]
 
@@ -55,7 +57,8 @@ def op(**rules: Any) -> Callable[[Callable[..., Any]], Op]:
         fixed = all(p.kind is not p.VAR_POSITIONAL and p.default is p.empty for p in operands)
         home = f"{Path(head.__code__.co_filename).name}:{head.__code__.co_firstlineno}"
         arity = len(operands) if fixed else None
-        return register(Op(head.__name__.rstrip("_"), doc, tuple(params), rules, home, arity))
+        kind = Product if rules.get("amp") == "narrow" else Op
+        return register(kind(head.__name__.rstrip("_"), doc, tuple(params), rules, home, arity))
 
     return declare
 

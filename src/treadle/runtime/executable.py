@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from treadle.base import events
+from treadle.base import cache, events
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError, internal_error
 from treadle.ir.types import TensorType, type_of
 from treadle.ops.effects import TOKEN
-from treadle.runtime import cache, calling, device, pjrt
+from treadle.runtime import calling, device, pjrt
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""From LLVM IR to code in memory: `load(text)` gives a `Code`, compiled once and kept on disk.
+
+`code.handler` is the address that XLA calls (see launch.py); `code.run(arrays)` calls the kernel directly on NumPy
+arrays, inputs and outputs in order, with as many Python threads as asked for: for tests and measurements.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from treadle.base import cache, events
+from treadle.kernels import launch
+from treadle.kernels.target import Target, host, llvm
+
+SLOT_BYTES = 8 << 20  # scratch that one task may use; touched pages only cost memory
+_LEVEL = 2
+_lock = threading.RLock()
+_loaded: dict[str, Code] = {}
+
+
+class Code:
+    """A loaded module: `address(name)` of its functions. Lives as long as the process: programs may call it."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def address(self, name: str) -> int:
+        """Where a function or constant of the module is. Raises KeyError if there is none."""
+        found = int(self._engine.get_function_address(name)) or int(self._engine.get_global_value_address(name))
+        if not found:
+            raise KeyError(name)
+        return found
+
+    @property
+    def handler(self) -> int:
+        """The function that XLA calls."""
+        return self.address("call")
+
+    def run(self, arrays: Sequence[np.ndarray[Any, Any]], threads: int = 1) -> None:
+        """Call the kernel on arrays whose types it was made for (nothing is checked); outputs are written in place."""
+        begin, worker = _entries()
+        places = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
+        context = begin(ctypes.addressof(places), self.address("describe"), threads)
+        others = [threading.Thread(target=worker, args=(context,)) for _ in range(threads - 1)]
+        for thread in others:
+            thread.start()
+        worker(context)
+        for thread in others:
+            thread.join()
+
+
+def load(text: str, target: Target | None = None) -> Code:
+    """The code of a module that launch.finish has completed. Raises RuntimeError, with LLVM's words, for wrong IR."""
+    with _lock:
+        _runtime()
+        return _load(text, target or host())
+
+
+def _load(text: str, target: Target) -> Code:
+    key = cache.key("kernel", text, target.triple, target.cpu, target.text(), str(_LEVEL), _version())
+    found = _loaded.get(key)
+    if found is None:
+        start = time.perf_counter()
+        store = cache.current()
+        body = store.get(key) if store is not None else None
+        if body is None:
+            body = compile_object(text, target)
+            if store is not None:
+                store.put(key, body)
+        found = _loaded[key] = _link(body, target)
+        events.record("kernels", "load", time.perf_counter() - start, bytes=len(body))
+    return found
+
+
+def compile_object(text: str, target: Target) -> bytes:
+    """The machine code of a module, as an object file. Raises RuntimeError for wrong IR."""
+    module, machine = _optimised(text, target)
+    return bytes(machine.emit_object(module))
+
+
+def assembly(text: str, target: Target | None = None) -> str:
+    """The machine code of a module, to be read."""
+    module, machine = _optimised(text, target or host())
+    return str(machine.emit_assembly(module))
+
+
+def _optimised(text: str, target: Target) -> tuple[Any, Any]:
+    binding = llvm()
+    machine = _machine(target)
+    module = binding.parse_assembly(text, context=binding.create_context())
+    module.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return module, machine
+
+
+def _machine(target: Target) -> Any:
+    """LLVM's generator of code for a target: a new one each time, because an engine takes its own to be freed."""
+    made = llvm().Target.from_triple(target.triple)
+    return made.create_target_machine(
+        cpu=target.cpu, features=target.text(), opt=_LEVEL, reloc="pic", codemodel="jitdefault", jit=True
+    )
+
+
+def _link(body: bytes, target: Target) -> Code:
+    """An object file in memory, ready to run."""
+    binding = llvm()
+    empty = binding.parse_assembly("", context=binding.create_context())
+    engine = binding.create_mcjit_compiler(empty, _machine(target))
+    engine.add_object_file(binding.ObjectFileRef.from_data(body))
+    engine.finalize_object()
+    return Code(engine)
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    import llvmlite
+
+    return str(llvmlite.__version__)
+
+
+# ----------------------------------------------------------------------------------------------- what kernels share
+@lru_cache(maxsize=1)
+def _runtime() -> tuple[Code, Any]:
+    """The shared functions, known by name to kernels that are loaded later; and the memory that they hold."""
+    target, binding = host(), llvm()
+    slots = max(4 * target.cores, 8)
+    x86, tiles = target.triple.startswith("x86"), target.has("amx")
+    code = _load(launch.runtime(slots, SLOT_BYTES, x86, tiles), target)
+    held = mmap.mmap(-1, slots * SLOT_BYTES + mmap.PAGESIZE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        held.madvise(mmap.MADV_HUGEPAGE)
+    flags = np.zeros((slots + 1) * launch.LINE // 8, np.int64)
+    shape = _tile_shape()
+    scratch = ctypes.addressof(ctypes.c_char.from_buffer(held))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address("treadle_init"))(
+        scratch, flags.ctypes.data, shape.ctypes.data
+    )
+    for name in ("treadle_launch", "treadle_worker"):
+        binding.add_symbol(name, code.address(name))
+    return code, (held, flags, shape)
+
+
+def _tile_shape() -> np.ndarray[Any, Any]:
+    """AMX's configuration: eight tiles of 16 rows of 64 bytes."""
+    shape = np.zeros(64, np.uint8)
+    shape[0] = 1
+    shape[16:32:2] = 64
+    shape[48:56] = 16
+    return shape
+
+
+@lru_cache(maxsize=1)
+def _entries() -> tuple[Any, Any]:
+    code, _ = _runtime()
+    begin = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    return begin(code.address("treadle_begin")), worker(code.address("treadle_worker"))
