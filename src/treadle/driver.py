@@ -31,12 +31,16 @@ from treadle.ir.op import Op
 from treadle.ir.quiet import quiet
 from treadle.ir.types import Types, type_of
 from treadle.ir.walk import all_nodes
-from treadle.lower.builder import Called
+from treadle.kernels.target import available as kernels_available
+from treadle.lower.builder import Called, Target
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.ops._types import is_scalar
+from treadle.ops.fused import fused
 from treadle.runtime import device, dlpack, host, nans, pjrt
 from treadle.runtime.chain import Chain, Run
 from treadle.runtime.executable import Executable
+from treadle.transforms.fuse import Fuse, smaller
+from treadle.transforms.layout import Layout
 from treadle.transforms.parts import Parts, split
 from treadle.transforms.pipeline import DEFAULT, Pipeline
 
@@ -79,11 +83,18 @@ def _compiled(
     module: Module, name: str, donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
 ) -> Executable:
     """The module as one program."""
+    return compile_grouped(grouped(module), name, donate, names)
+
+
+def compile_grouped(
+    module: Module, name: str, donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
+) -> Executable:
+    """A module whose groups are made (see `grouped`) as one program."""
     main = module.main
     with pjrt.mlir_context() as context:
         hosts: list[Called] = []
         lowered = lower_module(
-            module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, **_platform()
+            module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, kernels=_kernel, **_platform()
         )
         if flags.debug >= 4:
             print(to_text(lowered), file=sys.stderr)
@@ -107,6 +118,46 @@ def _chain(
     main = module.main
     signature = main.in_types, main.out_types, tuple(donate or ()), name, tuple(names)
     return Chain(runs, parts.slots, parts.outputs, *signature)
+
+
+def grouped(module: Module) -> Module:
+    """The module with groups of nodes for kernels of our own, on CPUs where llvmlite is installed (TREADLE_FUSION)."""
+    if not flags.fusion or pjrt.default_device().platform != "cpu" or not kernels_available():
+        return module
+    if flags.fusion > 1:
+        turned = Layout()(module)
+        if turned is not module:
+            made = Fuse(flags.fusion)(turned)
+            if _takes_convolutions(made):
+                return made
+    return Fuse(flags.fusion)(module)
+
+
+def _takes_convolutions(module: Module) -> bool:
+    """Whether kernels compute all convolutions: XLA's own want images as the user has them."""
+    from treadle.kernels import engine  # loads llvmlite
+
+    groups = [n.attrs["body"] for n in all_nodes(module) if n.op is fused]
+    return all(engine.takes(body) for body in groups if any("images" in n.op.rules for n in body.nodes))
+
+
+def _kernel(body: Fn) -> Target | Fn:
+    """The kernel of a group of nodes, known to XLA by its name. Where there is none: the nodes in smaller groups, or,
+    if XLA's own code was measured to be faster, in none."""
+    from treadle.kernels import engine, tunings  # loads llvmlite
+
+    choice = engine.choose(body)
+    if choice.loaded is None:
+        return body if choice.plan == tunings.XLA else smaller(body)
+    found = choice.loaded
+    with _lock:
+        if found.name not in _registered:
+            pjrt.register_kernel(found.name, found.code.handler)
+            _registered.add(found.name)
+    return Target(found.name, found.kernel.workspace, found.kernel.aliases)
+
+
+_registered: set[str] = set()
 
 
 def _platform() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.transforms.support import check_pass, check_silent
+from tests.transforms.support import check_pass, check_same_numbers, check_silent, module_of, run_step
 
 from treadle.base import dtypes
 from treadle.ir.build import trace
@@ -13,8 +13,10 @@ from treadle.ops.compare import less, select
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, div, mul, neg, sub
 from treadle.ops.reduce import broadcast_to, reduce_sum
-from treadle.ops.shape import reshape, transpose
+from treadle.ops.shape import concatenate, pad, reshape, transpose
 from treadle.transforms import algebra
+from treadle.transforms.cse import Cse
+from treadle.transforms.pipeline import Pipeline
 
 
 def number(value):
@@ -244,6 +246,85 @@ def test_sum_unit_axes():
     check((), (6,), f32[6])
     check_silent(algebra.sum_unit_axes, lambda x: reduce_sum(x, axes=(0, 1)), f32[1, 3])
     check_silent(algebra.sum_unit_axes, lambda x: reduce_sum(x, axes=(0,)), f32[0, 3])
+
+
+def test_add_pads():
+    def padded(x, low, high, value=0.0):
+        zeros = (0,) * len(low)
+        return pad(x, full(value=value, shape=(), dtype=x.dtype), low=low, high=high, interior=zeros)
+
+    def before(x, y):
+        return add(padded(x, (0, 0), (3, 0)), padded(y, (2, 0), (0, 0)))
+
+    def turned(x, y):
+        return add(padded(y, (2, 0), (1, 0)), padded(x, (0, 0), (4, 0)))
+
+    rules = algebra.add_pads, algebra.pad_nothing
+    types = f32[2, 3], f32[3, 3]
+    module = module_of(before, types)
+    shared, _ = run_step(Cse(), module)
+    changed, fired = run_step(rules[0], shared)
+    assert fired == {"add_pads": 1}
+    check_same_numbers(module, changed, signed_zero=False)
+    check_pass(algebra.pad_nothing, lambda x: padded(x, (0, 0), (0, 0)), lambda x: x, f32[2, 3])
+    check_silent(algebra.pad_nothing, lambda x: padded(x, (0, 1), (0, 0)), f32[2, 3])
+    module, _ = run_step(Cse(), module_of(turned, (f32[2, 3], f32[3, 3])))
+    changed, fired = run_step(rules[0], module)
+    assert fired == {"add_pads": 1}
+    check_same_numbers(module, changed, signed_zero=False)
+
+    def silent(low, high, value):
+        def sum_of(x, y):
+            return add(padded(x, (0, 0), (3, 0), value), padded(y, low, high, value))
+
+        apart, _ = run_step(Cse(), module_of(sum_of, (f32[2, 3], f32[5 - sum(low) - sum(high), 3])))
+        assert run_step(algebra.add_pads, apart)[1] == {}
+
+    silent((3, 0), (0, 0), 0.0)
+    silent((1, 0), (1, 0), 0.0)
+    silent((2, 0), (0, 0), 1.0)
+
+
+def test_gradients_of_the_parts_of_a_tensor_are_joined():
+    def parts(x, y, z):
+        made = [
+            pad(v, full(value=0.0, shape=(), dtype=v.dtype), low=(i, 0), high=(2 - i, 0), interior=(0, 0))
+            for i, v in enumerate((x, y, z))
+        ]
+        return add(add(made[2], made[1]), made[0])
+
+    module = module_of(parts, (f32[1, 3],) * 3)
+    after = Pipeline.parse("cse,algebra,dce").run(module)
+    assert [n.op.name for n in after.main.nodes] == ["concatenate"]
+    check_same_numbers(module, after, signed_zero=False)
+
+
+def test_concatenate_three():
+    check_pass(
+        algebra.concatenate_three,
+        lambda x, y, z: concatenate(concatenate(x, y, axis=0), z, axis=0),
+        lambda x, y, z: concatenate(x, y, z, axis=0),
+        *[f32[2, 3]] * 3,
+    )
+    check_silent(
+        algebra.concatenate_three,
+        lambda x, y, z: concatenate(concatenate(x, y, axis=0), z, axis=1),
+        f32[1, 3], f32[1, 3], f32[2, 2],
+    )  # fmt: skip
+
+
+def test_concatenate_last_three():
+    check_pass(
+        algebra.concatenate_last_three,
+        lambda x, y, z: concatenate(x, concatenate(y, z, axis=1), axis=1),
+        lambda x, y, z: concatenate(x, y, z, axis=1),
+        *[f32[2, 3]] * 3,
+    )
+    check_silent(
+        algebra.concatenate_last_three,
+        lambda x, y, z: concatenate(x, concatenate(y, z, axis=1), axis=0),
+        f32[1, 4], f32[2, 2], f32[2, 2],
+    )  # fmt: skip
 
 
 def test_the_pass_runs_to_the_end():

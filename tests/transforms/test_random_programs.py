@@ -20,7 +20,8 @@ from treadle.transforms.pipeline import DEFAULT, Pipeline
 STRICT = DEFAULT.replace("algebra", "algebra{strict=True}")
 PIPELINES = (
     "dce", "cse", "algebra{strict=True}", "fold", "inline", "outline{min_nodes=2}",
-    "cse,outline{min_nodes=2},dce,inline,cse",
+    "cse,outline{min_nodes=2},dce,inline,cse", "fuse{level=3}", "fuse{level=3,views=False}",
+    "outline{min_nodes=2},fuse{level=3,alone=True}",
 )  # fmt: skip
 COUNT, CHUNKS, MORE = 520, 13, 3000  # MORE: seeds up to there are run by the slow tests
 

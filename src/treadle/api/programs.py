@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treadle import driver
-from treadle.api import _apply, effects
+from treadle.api import _apply, effects, tuning
 from treadle.base import arguments, events, where
 from treadle.base.errors import UserError
 from treadle.base.flags import flags
@@ -252,6 +252,8 @@ class Program:
         names = [f"argument {i}" for i in range(traced.num_args)]
         names += [getattr(t, "name", "") or "a captured tensor" for t in [*self.fixed, *self.updated]]
         self.deterministic = flags.deterministic
+        if flags.tune:
+            tuning.tune(self.optimised)
         self.executable = driver.compile_module(self.optimised, name, donate, names)
         self._known_fixed: list[Any] = []
         self._known_updated: list[Any] = []

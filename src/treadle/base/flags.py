@@ -18,13 +18,28 @@ from treadle.base.errors import UserError
 
 @dataclass(frozen=True)
 class Flag:
-    """One switch: environment variable, type, default and one line of help; `choices` limits what is allowed."""
+    """One switch: environment variable, type, default and one line of help; `choices` limits what is allowed.
+
+    option: a variable of another framework and the option in its text that means the same, "--name=value".
+    """
 
     env: str
     type: type
     default: Any
     help: str
     choices: tuple[Any, ...] = ()
+    option: tuple[str, str] = ("", "")
+
+    def read(self) -> Any:
+        """The value that the environment gives. Raises E0701 for a text that means none."""
+        text = os.environ.get(self.env)
+        if text is not None or self.option[0] not in os.environ:
+            return self.default if text is None else self.parse(text)
+        env, name = self.option
+        words = os.environ[env].split()
+        if len(words) != 1 or not words[0].startswith(f"{name}="):
+            raise UserError("E0701", f"{env}={os.environ[env]!r} is not {name}=N", fix=f"use {self.env} instead")
+        return self.parse(words[0].partition("=")[2])
 
     def parse(self, text: str) -> Any:
         """The value that `text` means. Raises E0701 when it means none."""
@@ -60,6 +75,25 @@ FLAGS: dict[str, Flag] = {
         "TREADLE_DEBUG_NANS", int, 0, "1: stop at the first op that gives NaN; 2: or an infinity.", (0, 1, 2)
     ),
     "deterministic": Flag("TREADLE_DETERMINISTIC", bool, False, "Let XLA use only kernels that give the same bits."),
+    "precision": Flag(
+        "TREADLE_PRECISION",
+        str,
+        "highest",
+        "How exactly float32 products are computed unless `td.precision` says otherwise.",
+        ("highest", "high", "medium"),
+    ),
+    "fusion": Flag(
+        "TREADLE_FUSION",
+        int,
+        2,
+        "Own kernels on CPUs: 0 none, 1 for single nodes, 2 for groups, 3 for small ones too; also as "
+        "MS_GRAPH_KERNEL_FLAGS=--opt_level=N.",
+        (0, 1, 2, 3),
+        ("MS_GRAPH_KERNEL_FLAGS", "--opt_level"),
+    ),
+    "tune": Flag(
+        "TREADLE_TUNE", bool, False, "Measure kernels, XLA's among them, before a function is first compiled."
+    ),
     "parts": Flag("TREADLE_PARTS", bool, True, "Compile equal layers once, as programs of their own, if it pays."),
     "recursion": Flag(
         "TREADLE_RECURSION", int, 1024, "How deep a compiled function may call itself where tensors decide (E0312)."
@@ -87,9 +121,7 @@ class _Flags:
     def __getattr__(self, name: str) -> Any:
         if name not in FLAGS:
             raise AttributeError(name)
-        flag = FLAGS[name]
-        text = os.environ.get(flag.env)
-        value = flag.default if text is None else flag.parse(text)
+        value = FLAGS[name].read()
         self._values[name] = value
         self.__dict__[name] = value
         return value

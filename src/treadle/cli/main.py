@@ -17,6 +17,7 @@ from treadle.base.errors import InternalError, UserError
 COMMANDS = {
     "opt": "run passes over IR text",
     "show": "print what one stage makes of a function",
+    "tune": "measure the kernels of a function for later compilations",
     "doctor": "say what Treadle finds on this machine",
 }
 

@@ -14,9 +14,9 @@ from treadle.ir.types import Types
 
 @dataclass(frozen=True)
 class Kernel:
-    """inputs, outputs: the body's types, in order; the kernel's buffers are these, then one of `workspace` bytes if that
-    is not 0. aliases: (output, input) pairs that may share memory: the kernel reads an element before it writes it.
-    text: what launch.finish gave."""
+    """inputs, outputs: the body's types, in order; the kernel's buffers are these, then one of `workspace` bytes if
+    that is not 0. aliases: (output, input) pairs that may share memory: the kernel reads an element before it writes
+    it. text: what launch.finish gave."""
 
     inputs: Types
     outputs: Types

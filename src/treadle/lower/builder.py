@@ -25,6 +25,17 @@ from treadle.ops import _precision
 
 Operand = Any
 Called = tuple[Host, Types | None]
+
+
+class Target(NamedTuple):
+    """A kernel as a program calls it: its name, bytes of scratch that it wants, (output, operand) that share memory."""
+
+    name: str
+    workspace: int = 0
+    aliases: tuple[tuple[int, int], ...] = ()
+
+
+Kernels = Callable[[Fn], Target | Fn]
 _SUMS = ("add", "multiply")
 _LEVELS = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 # jaxlib's custom calls that run a Python function.
@@ -47,13 +58,22 @@ class HloBuilder:
     lapack: the device has LAPACK's custom calls; ops whose rules want them are expanded where it has not.
     hosts: the Python functions that the program calls, by the number that its custom calls have for them, each with the
     types of its results, None for one that acts (and has the token for its first operand and its result).
+    kernels: the kernel of a group of nodes, or a function to be lowered node by node in its place.
     """
 
-    def __init__(self, context: Any, fns: Mapping[str, Fn], lapack: bool = True, platform: str = "cpu") -> None:
+    def __init__(
+        self,
+        context: Any,
+        fns: Mapping[str, Fn],
+        lapack: bool = True,
+        platform: str = "cpu",
+        kernels: Kernels | None = None,
+    ) -> None:
         from jax.extend.mlir import ir
 
         self.ir, self.context, self.fns, self.lapack, self.platform = ir, context, fns, lapack, platform
         self.hosts: list[Called] = []
+        self.kernels = kernels
         self.types: Types = ()
         self.out: Types = ()
         self.ip: Any = None
@@ -130,6 +150,33 @@ class HloBuilder:
             backend_config=f"{{index = {self.hosts.index(called)} : ui64}}",
         )
 
+    def kernel(self, body: Fn, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The results of a group of nodes: by a kernel where there is one."""
+        target = self.kernels(body) if self.kernels is not None else body
+        if isinstance(target, Fn):
+            return self.inline(target, *operands)
+        types = list(body.out_types)
+        if target.workspace:
+            types.append(TensorType(dtypes.uint8, (target.workspace,)))
+        attributes: dict[str, Any] = {
+            "call_target_name": f'"{target.name}"',
+            "api_version": "4 : i32",
+            "backend_config": "{}",
+            "operand_layouts": tuple([_row_major(t) for t in body.in_types]),
+            "result_layouts": tuple([_row_major(t) for t in types]),
+        }
+        if target.aliases:
+            alone = len(types) == 1
+            attributes["output_operand_aliases"] = tuple(
+                [
+                    f"#stablehlo.output_operand_alias<output_tuple_indices = [{'' if alone else out}], "
+                    f"operand_index = {operand}, operand_tuple_indices = []>"
+                    for out, operand in target.aliases
+                ]
+            )
+        made = self.op("custom_call", *operands, types=tuple(types), **attributes)
+        return (made,) if len(types) == 1 else tuple(made[: len(body.out_types)])
+
     # --- what many rules need -----------------------------------------------------------------------------------------
 
     def constant(self, array: np.ndarray[Any, Any]) -> Operand:
@@ -198,8 +245,13 @@ class HloBuilder:
             f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
             f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
         )
+        if out.dtype is dtypes.float32 and self.platform == "cpu" and _precision.running() == "medium":
+            x, y = self._as_bfloat16(x), self._as_bfloat16(y)  # they are rounded already
         made = self.op("dot_general", x, y, types=wide, dot_dimension_numbers=numbers, **self.precision(out.dtype))
         return self.convert(made, wide, out)
+
+    def _as_bfloat16(self, x: Operand) -> Operand:
+        return self.op("convert", x, types=TensorType(dtypes.bfloat16, tuple(x.type.shape)))
 
     def precision(self, dtype: DType) -> dict[str, Any]:
         """Attributes of a product or convolution of such elements: float32 is computed as float32, also by GPUs and
@@ -326,6 +378,12 @@ class HloBuilder:
             return ir.ArrayAttr.get([self.attribute(v) for v in value], context)
         rows = np.array([[*row] for row in value], np.int64)
         return ir.DenseElementsAttr.get(rows, type=ir.IntegerType.get_signless(64, context), context=context)
+
+
+def _row_major(type: TensorType) -> str:
+    """The layout of a dense array, last axis innermost, as MLIR writes it."""
+    order = ", ".join(str(i) for i in reversed(range(type.rank)))
+    return f"dense<{f'[{order}]' if type.rank else '[]'}> : tensor<{type.rank}xindex>"
 
 
 def _fail(node: Node, why: str, cause: Exception | None = None) -> Any:

@@ -15,7 +15,7 @@ from treadle.base.errors import UserError, internal_error
 from treadle.ir.node import Fn, Module
 from treadle.ir.printer import print_module
 from treadle.ir.walk import all_nodes, callees
-from treadle.lower.builder import Called, HloBuilder, Region
+from treadle.lower.builder import Called, HloBuilder, Kernels, Region
 from treadle.lower.ordering import ordered
 
 Donations = Sequence[int] | Mapping[int, int | None]
@@ -30,6 +30,7 @@ def lower_module(
     lapack: bool = True,
     platform: str = "cpu",
     hosts: list[Called] | None = None,
+    kernels: Kernels | None = None,
 ) -> Any:
     """The MLIR module. context: an MLIR context with the stablehlo, chlo and func dialects; name: of the module.
 
@@ -37,6 +38,7 @@ def lower_module(
     lapack: whether the program may call LAPACK, which CPUs have; else linear algebra is made of plain operations.
     hosts: receives the Python functions that the program calls (see HloBuilder); if one acts, main has a token more
     (lower/ordering.py).
+    kernels: gives the kernel that computes a group of nodes, or what is to be lowered in its place.
     Raises E0411 when functions call each other in a circle, E0412 for an op that cannot be compiled; InternalError,
     with the user's line, when a rule gives illegal StableHLO.
     """
@@ -44,7 +46,7 @@ def lower_module(
     module = ordered(module)
     order = _reachable(module)
     with context:
-        builder = HloBuilder(context, module.fns, lapack, platform)
+        builder = HloBuilder(context, module.fns, lapack, platform, kernels)
         made = builder.ir.Module.create(builder.loc)
         made.operation.attributes["sym_name"] = builder.ir.StringAttr.get(name)
         into = builder.ir.InsertionPoint(made.body)

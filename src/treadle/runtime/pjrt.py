@@ -10,6 +10,7 @@ are kept because types are always given, never inferred.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import io
 import threading
@@ -441,6 +442,13 @@ def register_lapack(program: bytes, platform: str) -> None:
         raise UserError("E0414", why, fix="lower it for this platform, or run it with TREADLE_PLATFORM=cpu")
     # importing jax has registered the targets
     importlib.import_module("jaxlib.lapack").prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+
+
+def register_kernel(name: str, address: int) -> None:
+    """Let CPU programs call the function at an address, which takes XLA's call frame, by a name; once per name."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    _load().jax.ffi.register_ffi_target(name, new(address, None, None), platform="cpu")
 
 
 def serialize(executable: Any) -> bytes:

@@ -1,5 +1,5 @@
 """Named rewrites of arithmetic and shapes. They are exact: the same bits come out, NaN, infinities and -0.0 included
-(the payload of a NaN aside). Three, in SIGN_OF_ZERO, may give -0.0 where 0.0 was, as XLA's own simplifier does; equal
+(the payload of a NaN aside). Four, in SIGN_OF_ZERO, may give -0.0 where 0.0 was, as XLA's own simplifier does; equal
 numbers otherwise. `algebra{strict=True}` leaves them out.
 
 Not here because they change numbers: x * 0 -> 0 and x - x -> 0 (NaN, infinity), log(exp(x)) -> x,
@@ -20,7 +20,7 @@ from treadle.ops.compare import select
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, div, mul, neg, sub
 from treadle.ops.reduce import broadcast_to, reduce_sum
-from treadle.ops.shape import reshape, transpose
+from treadle.ops.shape import concatenate, pad, reshape, transpose
 from treadle.transforms.pipeline import Pass
 
 Shape = tuple[int, ...]
@@ -297,6 +297,59 @@ def transpose_full(x: Value, p: Shape) -> Value:
     return _filled_like(x, tuple([x.shape[i] for i in p]))
 
 
+# ------------------------------------------------------------------------------------------------------------- padding
+def _is_nothing(x: Value, z: Value, a: Shape, b: Shape, c: Shape) -> str:
+    padded = any(a) or any(b) or any(n and size > 1 for n, size in zip(c, x.shape))
+    return "it adds elements" if padded else ""
+
+
+@rule(match=lambda x, z, a, b, c: pad(x, z, low=a, high=b, interior=c), check=_is_nothing)
+def pad_nothing(x: Value, z: Value, a: Shape, b: Shape, c: Shape) -> Value:
+    """pad by no elements -> x. One copy fewer; exact."""
+    return x
+
+
+def _joint(x: Value, a: Shape, y: Value, b: Shape) -> int:
+    """The one axis along which x, placed at a, ends where y, placed at b, begins; -1 if there is none."""
+    apart = [i for i in range(len(a)) if (a[i], x.shape[i]) != (b[i], y.shape[i])]
+    return apart[0] if len(apart) == 1 and a[apart[0]] + x.shape[apart[0]] == b[apart[0]] else -1
+
+
+def _side_by_side(
+    x: Value, y: Value, z: Value, a: Shape, b: Shape, c: Shape, d: Shape, e: Shape
+) -> str:  # fmt: skip
+    if any(e) or is_number(z, 0.0):
+        return "it is padded with something other than 0 around"
+    return "" if max(_joint(x, a, y, c), _joint(y, c, x, a)) >= 0 else "the parts are not side by side"
+
+
+@rule(
+    match=lambda x, y, z, a, b, c, d, e: add(
+        pad(x, z, low=a, high=b, interior=e), pad(y, z, low=c, high=d, interior=e)
+    ),
+    check=_side_by_side,
+)
+def add_pads(x: Value, y: Value, z: Value, a: Shape, b: Shape, c: Shape, d: Shape, e: Shape) -> Value:
+    """pad(x, 0) + pad(y, 0), side by side -> pad(concatenate(x, y), 0). Gradients of parts of a tensor are added so:
+    one pass over memory for three; exact but for -0.0, which stays -0.0."""
+    axis = _joint(x, a, y, c)
+    if axis < 0:
+        return add_pads.into(y, x, z, c, d, a, b, e)  # type: ignore[no-any-return]
+    return pad(concatenate(x, y, axis=axis), z, low=a, high=d, interior=e)  # type: ignore[no-any-return]
+
+
+@rule(match=lambda x, y, w, a: concatenate(concatenate(x, y, axis=a), w, axis=a))
+def concatenate_three(x: Value, y: Value, w: Value, a: int) -> Value:
+    """concatenate(concatenate(x, y), w) -> concatenate(x, y, w). One copy fewer; exact."""
+    return concatenate(x, y, w, axis=a)  # type: ignore[no-any-return]
+
+
+@rule(match=lambda x, y, w, a: concatenate(x, concatenate(y, w, axis=a), axis=a))
+def concatenate_last_three(x: Value, y: Value, w: Value, a: int) -> Value:
+    """concatenate(x, concatenate(y, w)) -> concatenate(x, y, w). One copy fewer; exact."""
+    return concatenate(x, y, w, axis=a)  # type: ignore[no-any-return]
+
+
 # ----------------------------------------------------------------------------------------------------------- reductions
 def _only_unit_axes(x: Value, a: Shape) -> str:
     sizes = [x.shape[i] for i in a]
@@ -310,4 +363,4 @@ def sum_unit_axes(x: Value, a: Shape) -> Value:
 
 
 RULES: tuple[Rule, ...] = tuple([r for r in globals().values() if isinstance(r, Rule)])
-SIGN_OF_ZERO = (add_plus_zero, plus_zero_add, sum_unit_axes)
+SIGN_OF_ZERO = (add_plus_zero, plus_zero_add, sum_unit_axes, add_pads)

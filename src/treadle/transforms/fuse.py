@@ -1,0 +1,303 @@
+"""Gathers nodes into `fused` groups, each of which one kernel can compute: the work before, after and around an anchor.
+
+An anchor is a product, a convolution, attention, a recurrent layer, a norm or a loss (the op's rule `group` says so).
+Around it gather what is cheaper there than in a pass over memory of its own: the elementwise nodes that follow (bias,
+activation, residual, casts, the derivative's mask), reshapes and transposes before and after, and the updates of the
+optimiser beside each other. A group is never made where a path leaves it and comes back. What was gathered and what was
+not is counted among the pass's rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from treadle.base import where
+from treadle.ir import build
+from treadle.ir.node import Fn, Module, Node, Value
+from treadle.ir.rewrite import map_regions, note, with_inputs
+from treadle.ir.walk import has_effect
+from treadle.ops._axes import axes_of, node_flops
+from treadle.ops.fused import fused
+from treadle.transforms.dce import remove_dead
+from treadle.transforms.pipeline import Pass
+
+ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "pool")  # values of the op's rule `group`
+LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 21  # an anchor that moves and computes less is left to XLA
+
+
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """level 0: nothing; 1: anchors alone; 2: with what surrounds them; 3: also where there is so little work that XLA's
+    code costs no more. views: with the moves before an anchor; sums: with sums of a product's rows and columns;
+    alone: with nothing, as at level 1."""
+
+    level: int = 2
+    views: bool = True
+    sums: bool = True
+    alone: bool = False
+
+    def __call__(self, module: Module) -> Module:
+        if not self.level:
+            return module
+        fns = {name: remove_dead(self._fn(fn, module), module.fns) for name, fn in module.fns.items()}
+        return module if all(fns[n] is fn for n, fn in module.fns.items()) else Module(fns)
+
+    def _fn(self, fn: Fn, module: Module) -> Fn:
+        inner = _in_regions(fn, lambda region: self._fn(region, module))
+        groups = _Grouping(inner, module, self).run()
+        return _Emitter(inner, groups).run() if groups else inner
+
+
+def _in_regions(fn: Fn, change: Callable[[Fn], Fn]) -> Fn:
+    """`fn` with its nodes' regions changed; bodies of groups stay as they are."""
+    nodes: list[Node] = []
+    twin: dict[Value, Value] = {}
+    for node in fn.nodes:
+        inputs = tuple([twin.get(v, v) for v in node.inputs])
+        regions = node.op.has_regions and node.op is not fused
+        new = with_inputs(node, inputs, map_regions(node, change) if regions else None)
+        nodes.append(new)
+        if new is not node:
+            twin.update(zip(node.outputs, new.outputs, strict=True))
+    if not twin and tuple(nodes) == fn.nodes:
+        return fn
+    return Fn(fn.name, fn.params, tuple(nodes), tuple([twin.get(o, o) for o in fn.outputs]))
+
+
+def kind(node: Node) -> str:
+    """How a node takes part: the op's rule `group`, "elementwise", "constant", or "" for one that stays alone."""
+    rule = node.op.rules.get("group")
+    if rule:
+        return str(rule(node) if callable(rule) else rule)
+    if node.op.has_regions or node.op.rules.get("effect"):
+        return ""
+    if not node.inputs:
+        return "constant" if all(o.type.size <= 1 or node.op.name == "full" for o in node.outputs) else ""
+    axes = axes_of(node)
+    if axes is None or any(names != axes.outs[0] for names in (*axes.ins, *axes.outs)):
+        return ""
+    return "elementwise" if not axes.whole and all(v.type.shape == node.outputs[0].shape for v in node.inputs) else ""
+
+
+@dataclass
+class Group:
+    """Nodes by number, as sets of bits. anchor: the node that it was begun with; copies: moves and constants that it
+    repeats for itself; order: all of them, once it is complete."""
+
+    anchor: int
+    members: int
+    copies: int = 0
+    order: list[int] = field(default_factory=list)
+
+
+class _Grouping:
+    """Grows groups from anchors. Sets of nodes are integers with a bit per node of the function."""
+
+    def __init__(self, fn: Fn, module: Module, options: Fuse) -> None:
+        self.fn, self.module, self.sums = fn, module, options.sums
+        self.alone, self.small = options.alone or options.level == 1, options.level > 2
+        self.moves = ("move", "constant") if options.views else ("constant",)
+        self.number = {node: i for i, node in enumerate(fn.nodes)}
+        self.kinds = ["" if has_effect(n, module.fns) else kind(n) for n in fn.nodes]
+        self.users: list[int] = [0] * len(fn.nodes)
+        self.before: list[int] = [0] * len(fn.nodes)  # all that a node depends on, itself included
+        for i, node in enumerate(fn.nodes):
+            self.before[i] = 1 << i
+            for v in node.inputs:
+                if v.node is not None:
+                    self.users[self.number[v.node]] |= 1 << i
+                    self.before[i] |= self.before[self.number[v.node]]
+        self.readers = Counter([*[v for n in fn.nodes for v in n.inputs], *fn.outputs])
+        self.taken = 0
+
+    def run(self) -> list[Group]:
+        """The groups, in the order of their anchors."""
+        anchors = [i for i, k in enumerate(self.kinds) if k in ANCHORS and (self.small or self._is_work(i))]
+        found = [self._grown(i, self.kinds[i]) for i in anchors if not self.taken >> i & 1]
+        if not self.alone:
+            found += self._updates()
+        return found
+
+    def _bytes(self, i: int) -> int:
+        return sum(v.type.bytes for v in (*self.fn.nodes[i].inputs, *self.fn.nodes[i].outputs))
+
+    def _is_work(self, i: int) -> bool:
+        return self._bytes(i) >= LEAST_BYTES or node_flops(self.fn.nodes[i], self.module) >= LEAST_FLOPS
+
+    def _grown(self, i: int, anchor: str) -> Group:
+        group = Group(i, 1 << i)
+        self.taken |= group.members
+        if not self.alone:
+            self._views(group, self.fn.nodes[i], self.moves)
+            self._followers(group)
+        self._close(group)
+        note(f"{anchor} groups")
+        return group
+
+    def _updates(self) -> list[Group]:
+        """The optimiser's updates that do not wait for each other, in groups of their op and attributes."""
+        found: dict[str, Group] = {}
+        for i, node in enumerate(self.fn.nodes):
+            if self.kinds[i] == "update":
+                key = f"{node.op.name} {sorted(node.attrs.items())} {node.inputs[0].dtype}"
+                group = found.get(key)
+                if group is None or not self._add(group, i):
+                    group = found[key] = Group(i, 1 << i)
+                    self.taken |= 1 << i
+        groups = [g for g in found.values() if self.small or sum(map(self._bytes, _bits(g.members))) >= LEAST_BYTES]
+        for group in groups:
+            self._close(group)
+        return groups
+
+    def _legal(self, members: int, extra: int) -> bool:
+        """Whether no path leaves the set with the extra node and comes back into it."""
+        both = members | 1 << extra
+        depends = users = 0
+        for i in _bits(both):
+            depends |= self.before[i]
+            users |= self.users[i]
+        return not (users & ~both & depends)
+
+    def _add(self, group: Group, i: int) -> bool:
+        if self.taken >> i & 1 or not self._legal(group.members, i):
+            return False
+        group.members |= 1 << i
+        self.taken |= 1 << i
+        return True
+
+    def _views(self, group: Group, node: Node, kinds: Sequence[str] = ("move", "constant")) -> None:
+        """The moves and constants that a member reads and no group makes. They cost the kernel nothing, so the group
+        has its own copy of one that others read too."""
+        for v in node.inputs:
+            i = -1 if v.node is None else self.number[v.node]
+            if i >= 0 and self.kinds[i] in kinds and not self.taken >> i & 1:
+                group.copies |= 1 << i
+                self._views(group, self.fn.nodes[i], kinds)
+
+    def _followers(self, group: Group) -> None:
+        """Elementwise nodes of the anchor's results, sums of them over rows or columns, and moves of a result that
+        nobody else reads."""
+        frontier = [group.anchor]
+        while frontier:
+            at = frontier.pop(0)
+            for i in _bits(self.users[at] & ~group.members):
+                if self._follows(group, self.fn.nodes[at], self.fn.nodes[i], i) and self._add(group, i):
+                    self._views(group, self.fn.nodes[i])
+                    if self.kinds[i] != "reduce":
+                        frontier.append(i)
+
+    def _follows(self, group: Group, before: Node, node: Node, i: int) -> bool:
+        size = self.fn.nodes[group.anchor].outputs[0].type.size
+        if self.kinds[i] == "elementwise":
+            return node.outputs[0].type.size == size
+        if self.kinds[i] == "reduce":
+            axes, rank = node.attrs["axes"], node.inputs[0].ndim
+            return (
+                self.sums
+                and self.kinds[group.anchor] == "product"
+                and tuple(axes) in (tuple(range(rank - 1)), (rank - 1,))
+            )
+        alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1
+        turned = any("images" in self.fn.nodes[j].op.rules for j in _bits(self.users[i]))  # transforms/layout's, theirs
+        return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
+
+    def _close(self, group: Group) -> None:
+        """From here on the group counts as one node: whoever depends on one member depends on all."""
+        group.copies &= ~group.members
+        group.order = list(_bits(group.members | group.copies))
+        whole = group.members
+        for i in group.order:
+            whole |= self.before[i] & ~group.copies
+        first = (group.members & -group.members).bit_length() - 1
+        for i in range(first, len(self.before)):
+            if self.before[i] & group.members:
+                self.before[i] |= whole
+
+
+def _bits(members: int) -> Iterable[int]:
+    """The numbers in a set, ascending."""
+    while members:
+        low = members & -members
+        yield low.bit_length() - 1
+        members ^= low
+
+
+class _Emitter:
+    """Writes a function again with each group as one node, in an order that its data allows."""
+
+    def __init__(self, fn: Fn, groups: Sequence[Group]) -> None:
+        self.fn, self.owner = fn, {i: g for g in groups for i in _bits(g.members)}
+        self.number = {node: i for i, node in enumerate(fn.nodes)}
+        self.uses = Counter(v for n in fn.nodes for v in n.inputs)
+        self.results = set(fn.outputs)
+        self.nodes, self.done = list[Node](), set[int]()
+        self.twin: dict[Value, Value] = {}
+
+    def run(self) -> Fn:
+        """The new function."""
+        for i in range(len(self.fn.nodes)):
+            self._place(i)
+        outputs = tuple([self.twin.get(o, o) for o in self.fn.outputs])
+        return Fn(self.fn.name, self.fn.params, tuple(self.nodes), outputs)
+
+    def _place(self, i: int) -> None:
+        """Write node i, or its group, and before that what it needs."""
+        stack = [i]
+        while stack:
+            at = stack[-1]
+            if at in self.done:
+                stack.pop()
+                continue
+            group = self.owner.get(at)
+            members = group.order if group else [at]
+            inside = {*members, *self.done}
+            makers = [self.number[v.node] for m in members for v in self.fn.nodes[m].inputs if v.node is not None]
+            missing = [m for m in makers if m not in inside]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            self.done.update(_bits(group.members) if group else members)
+            made = self._group(group) if group else self._single(self.fn.nodes[at])
+            self.nodes.append(made)
+
+    def _single(self, node: Node) -> Node:
+        new = with_inputs(node, tuple([self.twin.get(v, v) for v in node.inputs]))
+        if new is not node:
+            self.twin.update(zip(node.outputs, new.outputs, strict=True))
+        return new
+
+    def _group(self, group: Group) -> Node:
+        members = [self.fn.nodes[i] for i in group.order]
+        anchor = self.fn.nodes[group.anchor]
+        inside = {o for n in members for o in n.outputs}
+        operands = list(dict.fromkeys(v for n in members for v in n.inputs if v not in inside))
+        own = [self.fn.nodes[i] for i in _bits(group.members)]
+        used = Counter(v for n in own for v in n.inputs)
+        outputs = [o for n in own for o in n.outputs if o in self.results or self.uses[o] > used[o]]
+
+        def body(*values: Value) -> list[Value]:
+            known = dict(zip(operands, values, strict=True))
+            for n in members:
+                with where.at(n.where):
+                    known.update(zip(n.outputs, build.emit(n, tuple([known[v] for v in n.inputs])), strict=True))
+            return [known[o] for o in outputs]
+
+        made = build.trace(body, [v.type for v in operands], anchor.op.name)
+        inputs = tuple([self.twin.get(v, v) for v in operands])
+        node = Node(fused, inputs, {"body": made}, made.out_types, anchor.where)
+        self.twin.update(zip(outputs, node.outputs, strict=True))
+        return node
+
+
+def smaller(body: Fn) -> Fn:
+    """A group's nodes in smaller groups, for a body that no kernel takes: without sums, without the moves before the
+    anchor, the anchor alone; in the end without groups."""
+    without = {"sums": False}, {"views": False}, {"sums": False, "views": False}, {"alone": True}
+    for options in without:
+        made = Fuse(3, **options)(Module.of(body)).main
+        if max([len(n.attrs["body"].nodes) for n in made.nodes if n.op is fused], default=0) < len(body.nodes):
+            return made
+    return body

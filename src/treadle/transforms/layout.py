@@ -1,0 +1,139 @@
+"""Keeps images with their channels last, [N, *spatial, C], where convolutions and what surrounds them work on them.
+
+Users write [N, C, *spatial], and so do the ops. This pass puts transposes around each op that declares which of its
+operands and results are images (rule `images`), and carries elementwise nodes, broadcasts and sums over spatial axes to
+the same side; so what was between two convolutions has its channels last throughout, and the transposes that remain
+stand beside the ops, where transforms/fuse takes them into the kernels. What something else needs is turned back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.base import where
+from treadle.ir import build
+from treadle.ir.build import Builder
+from treadle.ir.node import Fn, Module, Node, Value
+from treadle.ir.rewrite import map_fns, note
+from treadle.ir.types import TensorType
+from treadle.ops.creation import full
+from treadle.ops.reduce import broadcast_to, reduce_sum
+from treadle.ops.shape import reshape, transpose
+from treadle.transforms.dce import remove_dead
+from treadle.transforms.fuse import kind
+from treadle.transforms.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class Layout(Pass):
+    """Channels last, in functions (regions are left alone) that have a convolution; exact but for the order of sums."""
+
+    def __call__(self, module: Module) -> Module:
+        return map_fns(module, lambda fn: _Turner(fn, module).run() if _has_images(fn) else fn)
+
+
+def _has_images(fn: Fn) -> bool:
+    return any(n.op.rules.get("group") == "convolution" for n in fn.nodes)
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """The permutation that puts axis 1 last."""
+    return (0, *range(2, rank), 1)
+
+
+def to_second(rank: int) -> tuple[int, ...]:
+    """The permutation that puts the last axis at 1."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+class _Turner:
+    """Writes a function again. `first` and `last`: the new values that stand for an old one, as it was and turned."""
+
+    def __init__(self, fn: Fn, module: Module) -> None:
+        self.fn, self.module = fn, module
+        self.first: dict[Value, Value] = {p: p for p in fn.params}
+        self.last: dict[Value, Value] = {}
+
+    def run(self) -> Fn:
+        """The new function, without what is not needed any more."""
+        with Builder(self.fn.name) as builder:
+            builder.params = list(self.fn.params)
+            for node in self.fn.nodes:
+                with where.at(node.where):
+                    self._node(node)
+            made = builder.finish([self._first(o) for o in self.fn.outputs])
+        return remove_dead(made, self.module.fns)
+
+    def _node(self, node: Node) -> None:
+        if "images" in node.op.rules and node.inputs[0].ndim > 2:
+            self._images(node)
+        elif self._follows(node):
+            self._turned(node)
+        elif node.op is reduce_sum and self._over_space(node):
+            axes = tuple([node.inputs[0].ndim - 1 if a == 1 else max(a - 1, 0) for a in node.attrs["axes"]])
+            self.first[node.outputs[0]] = reduce_sum(self.last[node.inputs[0]], axes=tuple(sorted(axes)))
+        else:
+            self.first.update(
+                zip(node.outputs, build.emit(node, tuple([self._first(v) for v in node.inputs])), strict=True)
+            )
+
+    def _images(self, node: Node) -> None:
+        """Transposes around an op that takes or gives images."""
+        ins, outs = node.op.rules["images"]
+        rank = node.inputs[0].ndim
+        inputs = [
+            transpose(self._last(v), perm=to_second(rank)) if i in ins else self._first(v)
+            for i, v in enumerate(node.inputs)
+        ]
+        for i, (old, new) in enumerate(zip(node.outputs, build.emit(node, tuple(inputs)), strict=True)):
+            if i in outs:
+                self.last[old] = transpose(new, perm=to_last(rank))
+            else:
+                self.first[old] = new
+        note(f"{node.op.name} turned")
+
+    def _follows(self, node: Node) -> bool:
+        """Whether an elementwise node has an operand that is turned already."""
+        if len(node.outputs) != 1 or kind(node) != "elementwise" or node.outputs[0].ndim < 3:
+            return False
+        return any(v in self.last for v in node.inputs)
+
+    def _turned(self, node: Node) -> None:
+        inputs = tuple([self._last(v) for v in node.inputs])
+        made = Node(node.op, inputs, node.attrs, (_type(node.outputs[0]),), node.where)
+        build.current().nodes.append(made)
+        self.last[node.outputs[0]] = made.outputs[0]
+
+    def _over_space(self, node: Node) -> bool:
+        axes, x = node.attrs["axes"], node.inputs[0]
+        return x in self.last and x not in self.first and set(range(2, x.ndim)) <= set(axes)
+
+    def _first(self, v: Value) -> Value:
+        """The value as it was."""
+        if v not in self.first:
+            self.first[v] = transpose(self.last[v], perm=to_second(v.ndim))
+        return self.first[v]
+
+    def _last(self, v: Value) -> Value:
+        """The value with its channels last."""
+        if v not in self.last:
+            self.last[v] = self._made_last(v)
+        return self.last[v]
+
+    def _made_last(self, v: Value) -> Value:
+        shape = _type(v).shape
+        if v.node is not None and v.node.op is full:
+            made: Value = full(value=v.node.attrs["value"], shape=shape, dtype=v.dtype)
+            return made
+        if v.node is not None and v.node.op is broadcast_to:
+            x = self._first(v.node.inputs[0])
+            whole = reshape(x, shape=(1,) * (v.ndim - x.ndim) + x.shape)
+            spread: Value = broadcast_to(transpose(whole, perm=to_last(v.ndim)), shape=shape)
+            return spread
+        turned: Value = transpose(self._first(v), perm=to_last(v.ndim))
+        return turned
+
+
+def _type(v: Value) -> TensorType:
+    """The type of a value that is turned."""
+    return v.type.with_shape(tuple([v.shape[i] for i in to_last(v.ndim)]))

@@ -1,0 +1,140 @@
+"""transforms/fuse: what is gathered around an anchor, what is not, and that groups can always be put in order."""
+
+import pytest
+from tests.transforms.support import check_same_numbers, check_silent, module_of, run_step
+
+from treadle.ir.types import f32
+from treadle.ir.verify import verify
+from treadle.ops.activation import gelu
+from treadle.ops.elementwise import add, mul
+from treadle.ops.functions import tanh
+from treadle.ops.fused import fused
+from treadle.ops.norm import softmax
+from treadle.ops.optim import sgd_update
+from treadle.ops.products import matmul
+from treadle.ops.reduce import broadcast_to, reduce_max, reduce_sum
+from treadle.ops.shape import reshape, transpose
+from treadle.transforms.fuse import Fuse, smaller
+
+
+def bodies(function, *types, level=3):
+    """The ops of each group, and how many results it has; numbers are compared on the way."""
+    module = module_of(function, types)
+    after, _ = run_step(Fuse(level), module)
+    check_same_numbers(module, verify(after))
+    groups = [n for n in after.main.nodes if n.op is fused]
+    return [(" ".join(n.op.name for n in g.attrs["body"].nodes), len(g.outputs)) for g in groups]
+
+
+def test_what_follows_a_product_is_gathered():
+    def layer(x, w, b):
+        return gelu(add(matmul(x, w), broadcast_to(b, shape=(4, 5))), approximate=True)
+
+    types = f32[4, 3], f32[3, 5], f32[5]
+    assert bodies(layer, *types) == [("matmul broadcast_to add gelu", 1)]
+    assert bodies(layer, *types, level=2) == []  # too little work
+
+
+def test_a_value_that_others_need_is_a_result_of_the_group():
+    def layer(x, w):
+        u = matmul(x, w)
+        return mul(tanh(u), u), reduce_sum(u, axes=(0,))
+
+    assert bodies(layer, f32[4, 3], f32[3, 5]) == [("matmul tanh mul reduce_sum", 2)]
+
+
+def test_transposes_before_a_product_are_gathered_and_copied_when_others_read_them():
+    def one(x, w):
+        return matmul(x, transpose(w, perm=(1, 0)))
+
+    def two(x, w):
+        turned = transpose(w, perm=(1, 0))
+        return matmul(x, turned), tanh(turned)
+
+    assert bodies(one, f32[4, 3], f32[5, 3]) == [("transpose matmul", 1)]
+    assert bodies(two, f32[4, 3], f32[5, 3]) == [("transpose matmul", 1)]
+
+
+def test_a_move_of_a_result_that_nobody_else_reads_is_gathered():
+    def turned(x, w):
+        return transpose(tanh(matmul(x, w)), perm=(1, 0))
+
+    def twice(x, w):
+        y = matmul(x, w)
+        return transpose(y, perm=(1, 0)), y
+
+    assert bodies(turned, f32[4, 3], f32[3, 5]) == [("matmul tanh transpose", 1)]
+    assert bodies(twice, f32[4, 3], f32[3, 5]) == [("matmul", 1)]
+
+
+def test_updates_are_one_group():
+    def step(p, q, d, e, lr):
+        rates = {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
+        return sgd_update(p, d, d, lr, **rates)[0], sgd_update(q, e, e, lr, **rates)[0]
+
+    assert bodies(step, f32[4], f32[2, 3], f32[4], f32[2, 3], f32[()]) == [("sgd_update sgd_update", 2)]
+
+
+def test_each_anchor_has_its_own_group():
+    def two(x, w):
+        return softmax(matmul(matmul(x, w), w), axis=1)
+
+    assert bodies(two, f32[4, 3], f32[3, 3]) == [("matmul", 1), ("matmul", 1), ("softmax", 1)]
+
+
+def test_no_path_leaves_a_group_and_comes_back():
+    def detour(x, w):
+        u = matmul(x, w)
+        rows = reduce_max(u, axes=(1,))  # outside, between u and the sum
+        return add(tanh(u), broadcast_to(reshape(rows, shape=(4, 1)), shape=(4, 5)))
+
+    assert bodies(detour, f32[4, 3], f32[3, 5]) == [("matmul tanh", 2)]
+
+
+def test_two_groups_never_wait_for_each_other():
+    def crossed(x, w):
+        a, b = matmul(x, w), matmul(tanh(x), w)
+        a2, b2 = tanh(a), tanh(b)
+        return add(a, b2), add(b, a2)
+
+    assert bodies(crossed, f32[4, 3], f32[3, 5]) == [("matmul tanh", 2), ("matmul tanh add add", 2)]
+
+
+def test_the_levels():
+    def layer(x, w):
+        return tanh(matmul(x, w))
+
+    large = f32[200, 100], f32[100, 200]
+    assert bodies(layer, *large, level=0) == []
+    assert bodies(layer, *large, level=1) == [("matmul", 1)]
+    assert bodies(layer, *large, level=2) == [("matmul tanh", 1)]
+
+
+def test_what_has_no_anchor_is_left_alone():
+    check_silent(Fuse(3), lambda x, y: tanh(add(x, y)), f32[3], f32[3])
+    check_silent(Fuse(0), lambda x, w: matmul(x, w), f32[3, 3], f32[3, 3])
+
+
+@pytest.mark.parametrize("level", [3])
+def test_a_second_run_finds_nothing(level):
+    module = module_of(lambda x, w: tanh(matmul(x, w)), (f32[4, 3], f32[3, 5]))
+    after, fired = run_step(Fuse(level), module)
+    again, fired_again = run_step(Fuse(level), after)
+    assert fired == {"product groups": 1} and not fired_again and again is after
+
+
+def test_a_group_that_no_kernel_takes_is_tried_in_smaller_ones():
+    def layer(x, w, b):
+        return tanh(add(matmul(x, transpose(w, perm=(1, 0))), broadcast_to(b, shape=(4, 5))))
+
+    module, _ = run_step(Fuse(3), module_of(layer, (f32[4, 3], f32[5, 3], f32[5])))
+    names = []
+    body = module.main.nodes[0].attrs["body"]
+    for _ in range(4):
+        names.append(" ".join(n.op.name for n in body.nodes))
+        body = smaller(body)
+        body = next((n.attrs["body"] for n in body.nodes if n.op is fused), body)
+    assert names == [
+        "transpose matmul broadcast_to add tanh", "matmul broadcast_to add tanh", "matmul", "matmul",
+    ]  # fmt: skip
+    assert smaller(body) is body
