@@ -43,6 +43,8 @@ from treadle.ir.quiet import quiet
 from treadle.ir.types import TensorType, type_of
 from treadle.lower.ordering import acts
 from treadle.runtime import nans, pjrt
+from treadle.runtime.executable import Executable
+from treadle.transforms.hoist import hoist
 
 
 def jit(
@@ -254,9 +256,23 @@ class Program:
         self.deterministic = flags.deterministic
         if flags.tune:
             tuning.tune(self.optimised)
-        self.executable = driver.compile_module(self.optimised, name, donate, names)
+        module = self._hoisted(name, traced)
+        self.executable = driver.compile_module(module, name, donate, names)
         self._known_fixed: list[Any] = []
+        self._prepared: list[Any] = []
         self._known_updated: list[Any] = []
+
+    def _hoisted(self, name: str, traced: Traced) -> Module:
+        """What is to be compiled. A program that changes nothing (inference) leaves out what only its fixed tensors
+        decide: that is computed once, and again when one of them has another value."""
+        self._prepare: Executable | None = None
+        whole = self.optimised
+        numbers = range(traced.num_args, traced.num_args + len(self.fixed))
+        parts = None if traced.changed or traced.changed_args or self.acts else hoist(whole, numbers)
+        if parts is None:
+            return whole
+        self._prepare = driver.compile_module(parts.prepare, f"{name}.prepare")
+        return parts.main
 
     def use(self) -> None:
         """Note that the program is used now: those used longest ago are dropped first."""
@@ -293,12 +309,14 @@ class Program:
         if not (_same_objects(fixed, self._known_fixed) and _same_objects(updated, self._known_updated)):
             types, name = self.executable.inputs[traced.num_args :], self.executable.name
             self._known_fixed = _admit(self.fixed, fixed, types[: len(fixed)], name)
-            _admit(self.updated, updated, types[len(fixed) :], name)
+            _admit(self.updated, updated, types[len(fixed) : len(fixed) + len(updated)], name)
+            if self._prepare is not None:
+                self._prepared = self._prepare.call(fixed)
         self._known_updated = []
         arrays = list(map(_to_device, leaves))
         if updated and not self.acts:
             _unshare(updated)
-        outputs = self._execute([*arrays, *fixed, *updated])
+        outputs = self._execute([*arrays, *fixed, *updated, *self._prepared])
         n, m = traced.num_outputs, self._first_change
         new = outputs[m:]
         for tensor, value in zip(traced.changed, new, strict=True):
