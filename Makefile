@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0+cpu
 PY = .venv/bin/python
 PIP = pip install -q --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lint test test-all faults differential bench bench-peers gpu-check docs clean
+.PHONY: help venv demo lint test test-all faults differential bench bench-ops bench-peers gpu-check docs clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,13 +42,23 @@ faults: venv ## plant mistakes in rules and transforms: the tests must notice ea
 bench: venv ## ratios to the peers that are there, into bench/results/*.json
 	$(PY) bench/run.py
 
-bench-peers: .venv-peers/stamp ## the peers' own environment in .venv-peers (torch, jax)
+bench-ops: venv ## single ops beside the peers, and beside what the machine can do at most
+	$(PY) bench/op_sweeps.py
+
+PEERS = onnxruntime openvino mindspore
+bench-peers: .venv-peers/stamp $(PEERS:%=.venv-peers-%/stamp) ## the peers' environments in .venv-peers*
+
+# A peer that the package index has no file for on this machine is left out; the benches say so.
+.venv-peers-%/stamp: Makefile
+	$(PYTHON) -m venv .venv-peers-$*
+	.venv-peers-$*/bin/$(PIP) numpy $* || { echo 'peers: no $* here, left out'; rm -rf .venv-peers-$*/bin/python; }
+	touch $@
 
 .venv-peers/stamp: Makefile
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/$(PIP) '$(TORCH)' || \
 	  { echo 'no $(TORCH) here: installing the default torch, about 3 GB with CUDA'; .venv-peers/bin/$(PIP) torch; }
-	.venv-peers/bin/$(PIP) numpy jax
+	.venv-peers/bin/$(PIP) numpy jax onnx onnxscript
 	.venv-peers/bin/python -c 'import jax, torch; print("peers: torch", torch.__version__, "jax", jax.__version__)'
 	touch $@
 
@@ -59,9 +69,10 @@ docs: venv ## write the generated pages of docs/ again
 	$(PY) -m treadle.base.flags > docs/flags.md
 	$(PY) -m treadle.ops._document > docs/ops.md
 	$(PY) bench/page.py > docs/bench.md
+	$(PY) bench/page.py --readme
 	PYTHONPATH=. $(PY) -m tests.mistakes.page > docs/mistakes.md
 	$(PY) -m treadle.compat.mindspore._document > docs/mindspore.md
 
 clean: ## remove environments, caches and what runs have written
-	rm -rf .venv .venv-peers build dist runs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-peers-* build dist runs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

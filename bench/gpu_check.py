@@ -74,17 +74,18 @@ def demo_said(output: str) -> str:
 
 
 def bench_said(output: str) -> str:
-    """Treadle / JAX by the goals' lines, in the order of the models."""
-    models = re.findall(r"^(\S+) +min ms", output, re.M)
+    """JAX's time / Treadle's by the goals' lines, in the order of the models."""
+    models = re.findall(r"^(\S+) \S+ \S+ +min ms", output, re.M)
     ratios = re.findall(r"^goal step: (\S+)", output, re.M)
-    return ", ".join(f"{m} {r} of JAX's time" for m, r in zip(models, ratios)) or "nothing measured"
+    return ", ".join(f"{m} {r} of JAX's speed" for m, r in zip(models, ratios)) or "nothing measured"
 
 
 def parts() -> list[Part]:
     """What is checked, in order; the limits and the probe together stay under five minutes."""
     python = sys.executable
     tests = [python, "-u", "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "back_end_agrees"]
-    bench = [python, "bench/train_steps.py", "--models", "mlp,gpt", "--device", "gpu", "--rounds", "5", "--fresh", "0"]
+    bench = [python, "bench/train_steps.py", "--models", "mlp,gpt", "--dtype", "f32", "--device", "gpu"]
+    bench += ["--rounds", "5", "--seconds", "20", "--fresh", "0", "--peers", "jax"]
     env = dict(CUDA)
     if "BENCH_PEERS_PYTHON" not in os.environ and importlib.util.find_spec("torch") is not None:
         env["BENCH_PEERS_PYTHON"] = python

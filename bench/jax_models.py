@@ -79,7 +79,7 @@ def wait(values: Any) -> Any:
 
 
 def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], State, Callable[..., Any], tuple[jax.Array, ...]]:
-    """Seconds from the Python step to an executable, with no cache (but the folder BENCH_CACHE); then state, that executable, batch.
+    """Seconds from the Python step to an executable, with no cache but BENCH_CACHE; then state, executable, batch.
 
     `front_s`: tracing, differentiating, lowering; `backend_s`: XLA. JAX's device is up, holds the weights and has
     compiled a small program before.

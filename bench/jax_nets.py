@@ -15,7 +15,7 @@ from jax import lax
 
 
 class Net:
-    """Layers over a dict of parameters. Precision bf16: products on bfloat16 operands, statistics and losses in float32.
+    """Layers over a dict of parameters. Precision bf16: products on bfloat16 operands, the rest in float32.
 
     Convolutions and batch norms follow the config's `layout`; `new` collects the new running statistics.
     """

@@ -1,8 +1,8 @@
 """The bench's models in PyTorch: `make` gives (state, step), step(state, batch) -> (state, loss).
 
-Config option `compiled`: torch.compile for the loss function (backward included); the optimisers are torch's fused
-ones either way. Precision bf16: autocast around the loss, float32 parameters. State is the pair (module, optimiser),
-changed in place.
+Config options: `compiled`: torch.compile for the loss function (backward included); the optimisers are torch's fused
+ones either way. `channels_last`: images and the weights of convolutions in that layout. Precision bf16: autocast around
+the loss, float32 parameters. State is the pair (module, optimiser), changed in place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def module_of(model: str, cfg: W.Config) -> nn.Module:
     left = [n for n in missing if not n.endswith("num_batches_tracked")]
     if left or unexpected:
         raise RuntimeError(f"weights without a place: {unexpected}; places without weights: {left}")
-    return module.to(DEVICE)
+    return module.to(DEVICE, memory_format=torch.channels_last if cfg.get("channels_last") else torch.preserve_format)
 
 
 def precise(name: str) -> contextlib.AbstractContextManager[Any]:
@@ -59,13 +59,15 @@ def make(model: str, cfg: W.Config) -> tuple[Any, Callable[..., Any]]:
 
 
 def inference(model: str, cfg: W.Config) -> Callable[..., torch.Tensor]:
-    """The function from a batch's inputs to what the trained model is asked for."""
+    """The function from a batch's inputs to what the trained model is asked for. bf16: of a module cast as a whole."""
     module = module_of(model, cfg).eval()
+    kind = torch.bfloat16 if cfg["precision"] == "bf16" else torch.float32
+    module.to(kind)
     infer = torch.compile(module.infer) if cfg.get("compiled") else module.infer
 
     def run(*inputs: torch.Tensor) -> torch.Tensor:
-        with torch.inference_mode(), precise(cfg["precision"]):
-            return infer(*inputs)
+        with torch.inference_mode():
+            return infer(*[x.to(kind) if x.is_floating_point() else x for x in inputs]).float()
 
     return run
 
@@ -85,7 +87,9 @@ def _optimiser(cfg: W.Config, params: list[torch.Tensor]) -> torch.optim.Optimiz
 
 def put(model: str, cfg: W.Config, arrays: tuple[np.ndarray, ...]) -> tuple[torch.Tensor, ...]:
     """A batch as tensors; integers become int64, which torch's losses ask for."""
-    tensors = (torch.from_numpy(a.copy()) for a in arrays)
+    tensors = [torch.from_numpy(a.copy()) for a in arrays]
+    if cfg.get("channels_last"):
+        tensors = [t.to(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors]
     return tuple(t.to(DEVICE, torch.int64 if not t.is_floating_point() else None) for t in tensors)
 
 

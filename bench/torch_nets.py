@@ -65,9 +65,7 @@ class ResidualBlock(nn.Module):
         self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
         self.deep, self.downsample = deep, None
         if down:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False), nn.BatchNorm2d(n_out)
-            )
+            self.downsample = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False), nn.BatchNorm2d(n_out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
@@ -216,7 +214,9 @@ class Bert(nn.Module):
         """The mean over the places of each text, as sentence encoders give it."""
         return self.hidden(tokens, sentence).mean(1)
 
-    def forward(self, tokens: torch.Tensor, sentence: torch.Tensor, places: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, sentence: torch.Tensor, places: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         x = self.hidden(tokens, sentence)
         x = x.reshape(-1, x.shape[-1])[places]
         x = self.head_ln(F.gelu(self.head(x)))

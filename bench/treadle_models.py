@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,46 +18,15 @@ from treadle_nets import CELLS
 
 import treadle as td
 from treadle.api.programs import Program
-from treadle.nn import functional as F
-from treadle.nn import recurrent
 from treadle.runtime import pjrt
 
 
 def precise(name: str) -> contextlib.AbstractContextManager[Any]:
-    """The context in which a model of that precision is traced. Raises RuntimeError for one that Treadle lacks."""
+    """The context in which a model of that precision is traced."""
     if name == "f32":
         return contextlib.nullcontext()
-    if name == "bf16":
-        return td.amp.autocast("O1") if "amp" in dir(td) else _casts_by_hand()  # type: ignore[no-any-return]
-    if "precision" not in dir(td):
-        raise RuntimeError(f"precision {name!r}: this Treadle has no td.precision")
-    return td.precision(name)  # type: ignore[no-any-return]
-
-
-@contextlib.contextmanager
-def _casts_by_hand() -> Iterator[None]:
-    """Products on bfloat16 operands, for a Treadle without td.amp: the functions that layers call are replaced."""
-
-    def narrow(fn: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **attrs: Any) -> Any:
-            return fn(*[a.astype(td.bfloat16) if isinstance(a, td.Tensor) and a.dtype.kind == "f" else a for a in args], **attrs)
-
-        return call
-
-    def narrow_lstm(*args: Any) -> Any:
-        return [t.astype(td.float32) for t in narrow(lstm_cell)(*args)]
-
-    lstm_cell = recurrent.lstm_cell
-    products = {name: getattr(F, name) for name in ("linear", "conv2d", "scaled_dot_product_attention")}
-    try:
-        for name, fn in products.items():
-            setattr(F, name, narrow(fn))
-        recurrent.lstm_cell = narrow_lstm
-        yield
-    finally:
-        for name, fn in products.items():
-            setattr(F, name, fn)
-        recurrent.lstm_cell = lstm_cell
+    made = td.amp.autocast("O1") if name == "bf16" else td.precision(name)
+    return made  # type: ignore[no-any-return]
 
 
 def _load(cell: td.Cell, arrays: W.Arrays) -> None:

@@ -64,9 +64,7 @@ class ResidualBlock(nn.Cell):
         self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
         self.deep, self.downsample = deep, None
         if down:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False), nn.BatchNorm2d(n_out)
-            )
+            self.downsample = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride=stride, bias=False), nn.BatchNorm2d(n_out))
 
     def forward(self, x: td.Tensor) -> td.Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))

@@ -35,10 +35,21 @@ CONFIGS: dict[str, Config] = {
     # BERT-base's width, heads, vocabulary; 2 of its 12 layers. `masked`: places of a sequence that are predicted.
     "bert": {"family": "bert", "layers": 2, "d": 768, "heads": 12, "seq": 128, "batch": 8, "vocab": 30522, "masked": 20}
     | _ADAMW,
-    "lstm_lm": {"family": "lstm", "layers": 2, "d": 650, "seq": 35, "batch": 20, "vocab": 10000, "lr": 0.5},
+    # The medium model of Zaremba et al. 2014, arXiv:1409.2329, without dropout.
+    "lstm_lm": {"family": "lstm", "layers": 2, "d": 650, "seq": 35, "batch": 20, "vocab": 10000}
+    | {"lr": 0.1, "momentum": 0.9},
     "dispatch": {"family": "dispatch", "parameters": 200, "width": 8, "lr": 1e-3},
     # For inference only.
-    "minilm": {"family": "bert", "layers": 6, "d": 384, "heads": 12, "seq": 128, "batch": 8, "vocab": 30522, "masked": 0}
+    "minilm": {
+        "family": "bert",
+        "layers": 6,
+        "d": 384,
+        "heads": 12,
+        "seq": 128,
+        "batch": 8,
+        "vocab": 30522,
+        "masked": 0,
+    }
     | _ADAMW,
 }
 PRECISIONS = ("f32", "bf16", "high")
@@ -91,6 +102,11 @@ def batch(model: str, cfg: Config, seed: int = 1) -> tuple[np.ndarray, ...]:
     return x, rng.integers(0, classes, cfg["batch"]).astype(np.int32)
 
 
+def inputs(model: str, cfg: Config, seed: int = 1) -> tuple[np.ndarray, ...]:
+    """The part of a batch that a trained model is given."""
+    return batch(model, cfg, seed)[: 2 if family(model) == "bert" else 1]
+
+
 def image_shape(model: str, cfg: Config) -> tuple[int, int, int, int]:
     """Shape of a batch of images."""
     return (cfg["batch"], 1 if family(model) == "lenet" else 3, cfg["image"], cfg["image"])
@@ -123,9 +139,7 @@ def _mlp(cfg: Config, rng: np.random.Generator) -> Arrays:
     return out
 
 
-def _conv(
-    out: Arrays, name: str, n_in: int, n_out: int, kernel: int, rng: np.random.Generator, fan: int = 0
-) -> None:
+def _conv(out: Arrays, name: str, n_in: int, n_out: int, kernel: int, rng: np.random.Generator, fan: int = 0) -> None:
     std = (2 / (fan or n_out * kernel * kernel)) ** 0.5  # He, fan out
     out[f"{name}.weight"] = rng.standard_normal((n_out, n_in, kernel, kernel), np.float32) * np.float32(std)
 
@@ -274,7 +288,12 @@ def _lstm(cfg: Config, rng: np.random.Generator) -> Arrays:
     bound = d**-0.5
     out: Arrays = {"tok.weight": rng.uniform(-0.1, 0.1, (cfg["vocab"], d)).astype(np.float32)}
     for i in range(cfg["layers"]):
-        for name, shape in (("weight_ih", (4 * d, d)), ("weight_hh", (4 * d, d)), ("bias_ih", 4 * d), ("bias_hh", 4 * d)):
+        for name, shape in (
+            ("weight_ih", (4 * d, d)),
+            ("weight_hh", (4 * d, d)),
+            ("bias_ih", 4 * d),
+            ("bias_hh", 4 * d),
+        ):
             out[f"lstm.{name}_l{i}"] = rng.uniform(-bound, bound, shape).astype(np.float32)
     _linear(out, "head", d, cfg["vocab"], rng)
     return out
@@ -294,3 +313,4 @@ _WEIGHTS = {
     "lstm": _lstm,
     "dispatch": _dispatch,
 }
+MINDSPORE = ("mlp", "lenet", "resnet", "lstm")  # families that are written for MindSpore too

@@ -1,6 +1,7 @@
 """One side in its own process: answers commands on stdin, or measures compile time and memory once and ends.
 
-    worker.py SIDE MODEL CHANGES            ["block", k], ["losses", n] or ["versions"] per line in, its JSON out
+    worker.py SIDE MODEL CHANGES train      ["block", k], ["losses", n], ["gradients", file] or ["versions"] per line in
+    worker.py SIDE MODEL CHANGES inference  ["block", k], ["output", file] or ["versions"] per line in
     worker.py SIDE MODEL CHANGES fresh      compile seconds, peak MiB after imports and after steps, as one JSON line
 
 Standard output carries answers only: whatever a framework prints goes to standard error.
@@ -43,9 +44,9 @@ def measure(side: str, model: str, changes: dict[str, Any]) -> dict[str, Any]:
     return {"compile": seconds, "memory": {"imported_mib": imported, "compiled_mib": compiled, "peak_mib": peak_mib()}}
 
 
-def serve(answers: Any, side: str, model: str, changes: dict[str, Any]) -> None:
-    """Answer commands until stdin closes."""
-    local = harness.Local(side, model, changes)
+def serve(answers: Any, side: str, model: str, changes: dict[str, Any], job: str) -> None:
+    """Answer commands, each a method's name and its arguments, with JSON until stdin closes."""
+    local = harness.JOBS[job](side, model, changes)
 
     def answer(value: Any) -> None:
         answers.write(json.dumps(value) + "\n")
@@ -54,19 +55,19 @@ def serve(answers: Any, side: str, model: str, changes: dict[str, Any]) -> None:
     answer("ready")
     for line in sys.stdin:
         name, *args = json.loads(line)
-        answer({"losses": local.losses, "block": local.block, "versions": local.versions}[name](*args))
+        answer(getattr(local, name)(*args))
 
 
 def main() -> None:
     """See the module's text."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    side, model, changes, *what = sys.argv[1:]
-    if what == ["fresh"]:
+    side, model, changes, job = sys.argv[1:]
+    if job == "fresh":
         answers.write(json.dumps(measure(side, model, json.loads(changes))) + "\n")
         answers.flush()
     else:
-        serve(answers, side, model, json.loads(changes))
+        serve(answers, side, model, json.loads(changes), job)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle import array, data, ir, nn, ops, optim, train
+    from treadle import array, data, ir, nn, ops, optim, te, train
     from treadle.api import *
     from treadle.base.dtypes import *
     from treadle.base.errors import InternalError, UserError
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from treadle.frontend.segments import *
     from treadle.frontend.tensor import Tensor
     from treadle.nn.cell import Cell, Parameter
+    from treadle.optim import amp
 
 __version__ = "0.1.0"
 
-_PACKAGES = ("api", "array", "data", "ir", "nn", "ops", "optim", "train")
+_PACKAGES = ("api", "array", "data", "ir", "nn", "ops", "optim", "te", "train")
 _SPACES = {
+    "amp": "treadle.optim.amp",
     "fft": "treadle.frontend.fft",
     "linalg": "treadle.frontend.linalg",
     "random": "treadle.frontend.random",

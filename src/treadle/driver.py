@@ -125,7 +125,7 @@ def grouped(module: Module) -> Module:
     if not flags.fusion or pjrt.default_device().platform != "cpu" or not kernels_available():
         return module
     if flags.fusion > 1:
-        turned = Layout()(module)
+        turned = Layout(small=flags.fusion > 2)(module)
         if turned is not module:
             made = Fuse(flags.fusion)(turned)
             if _takes_convolutions(made):
@@ -260,7 +260,8 @@ def run_op(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     outputs = _run_plan(plan, args, values)
     if flags.debug_nans:
         nans.check(op, values, outputs)
-    return Tensor._of(outputs[0]) if plan.single else tuple([Tensor._of(o) for o in outputs])
+    results = outputs[: len(plan.fn.outputs)]  # behind them, on a tape, are those that the gradient wants kept
+    return Tensor._of(results[0]) if plan.single else tuple([Tensor._of(o) for o in results])
 
 
 def _run_plan(plan: Plan, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -105,9 +105,9 @@ def test_stopped_tests_that_had_not_begun_have_failed(check):
 def test_the_summaries_read_what_the_programs_print(check):
     assert check.demo_said("...\nheld-out accuracy 98.6 %\n") == "held-out accuracy 98.6 %"
     assert check.demo_said("") == "no accuracy printed"
-    table = "mlp      min ms  median ms\ntreadle 1 2\ngoal step: 0.983 <= 1.05 met\n"
-    table += "\ngpt  min ms\ngoal step: 1.200 <= 1.05 MISSED\n"
-    assert check.bench_said(table) == "mlp 0.983 of JAX's time, gpt 1.200 of JAX's time"
+    table = "mlp f32 2t      min ms  median ms\ntreadle 1 2\ngoal step: 1.083 >= 1.0 met\n"
+    table += "\ngpt f32 2t  min ms\ngoal step: 0.900 >= 1.0 MISSED\n"
+    assert check.bench_said(table) == "mlp 1.083 of JAX's speed, gpt 0.900 of JAX's speed"
 
 
 def test_the_limits_keep_it_under_five_minutes(check):

@@ -47,6 +47,15 @@ def show(capsys, *arguments):
     return out
 
 
+def test_the_source_that_the_compiler_reads(file, capsys, tmp_path):
+    path = tmp_path / "branch.py"
+    path.write_text("def clip(x):\n    if x > 1:\n        x = x * 0\n    return x\n\n\nlength = len\n")
+    assert "_td_.if_(_td_.bound(x) > 1, _td_then1, _td_else2" in show(capsys, f"{path}:clip", "--stage", "source")
+    assert "def fast(x, y):" in show(capsys, f"{file}:fast", "--stage", "source")
+    assert main(["show", f"{path}:length", "--stage", "source"]) == 2
+    assert "E0712" in capsys.readouterr().err
+
+
 def test_front(file, capsys):
     out = show(capsys, f"{file}:cost")
     assert [n.op.name for n in parse_module(out).main.nodes] == ["add", "mul"]

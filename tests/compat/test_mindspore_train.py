@@ -209,8 +209,13 @@ def test_mixed_precision_levels():
     assert amp.auto_mixed_precision(net(), "O3", ms.bfloat16)(x).dtype == ms.bfloat16
     assert net()(x).dtype == ms.float32
     assert seen == [ms.float16, ms.float16, ms.bfloat16, ms.bfloat16, ms.float32, ms.float32]
+    mixed = amp.auto_mixed_precision(nn.SequentialCell([nn.Dense(4, 4, has_bias=False), Look()]), "O1")
+    seen.clear()
+    assert mixed(x).dtype == ms.float16
+    assert seen == [ms.float16]
+    assert mixed.trainable_params()[0].dtype == ms.float32
     with pytest.raises(UserError, match="E0592"):
-        amp.auto_mixed_precision(net(), "O1")
+        amp.auto_mixed_precision(net(), "O4")
 
 
 def test_loss_scalers():

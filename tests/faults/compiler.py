@@ -113,8 +113,8 @@ _TRANSFORMS = [
     Fault(
         "algebra: x + 0.0 in strict mode",
         "transforms/algebra.py",
-        "SIGN_OF_ZERO = (add_plus_zero, plus_zero_add, sum_unit_axes)",
-        "SIGN_OF_ZERO = (plus_zero_add, sum_unit_axes)",
+        "SIGN_OF_ZERO = (add_plus_zero, plus_zero_add, sum_unit_axes, add_pads)",
+        "SIGN_OF_ZERO = (plus_zero_add, sum_unit_axes, add_pads)",
         ALGEBRA,
     ),
     Fault(
@@ -401,4 +401,61 @@ _EFFECT_FAULTS = [
     ),
 ]
 
-COMPILER: list[Fault] = [*_TRANSFORMS, *_REST, *_EFFECT_FAULTS]
+_AMP = "tests/amp/test_autocast.py::test_"
+_LEVELS = "tests/amp/test_precision.py::test_"
+_SCALING = "tests/amp/test_scaling.py::test_"
+_PRECISION_FAULTS = [
+    Fault(
+        "precision: rules forget the level of their node",
+        "ops/_precision.py",
+        "return _at(precision if precision is HIGHEST else check(precision), rule, *args, **attrs)",
+        "return _at(HIGHEST, rule, *args, **attrs)",
+        (f"{_LEVELS}gradients_of_any_order_have_the_level_of_their_product",),
+    ),
+    Fault(
+        "precision: an infinity takes part in the small products",
+        "ops/_precision.py",
+        "small = np.where(finite, high, np.float32(0))",
+        "small = high",
+        (f"{_LEVELS}what_is_not_finite_stays_what_it_is",),
+    ),
+    Fault(
+        "precision: keys forget the setting",
+        "frontend/keys.py",
+        "return Key(shape, entries, casting.setting())",
+        "return Key(shape, entries)",
+        (f"{_LEVELS}a_compiled_function_has_a_program_for_each_level",),
+    ),
+    Fault(
+        "autocast: what stands beside float64 is cast",
+        "frontend/casting.py",
+        "d is None or d in _NARROW or not d.is_inexact for d in known",
+        "True for d in known",
+        (f"{_AMP}nothing_is_cast_beside_float64",),
+    ),
+    Fault(
+        "scaler: the scale grows after a step that was left out",
+        "optim/scaling.py",
+        "good = select(self.finite, self.good + 1, 0)",
+        "good = self.good + 1",
+        (f"{_SCALING}a_step_with_a_bad_gradient_is_left_out_and_lowers_the_scale",),
+    ),
+    Fault(
+        "scaler: the optimiser's state moves in a step that is left out",
+        "optim/scaling.py",
+        "tensors = [*optimizer.params, *[t for _, t in optimizer._named()]]",
+        "tensors = [*optimizer.params]",
+        (f"{_SCALING}a_step_with_a_bad_gradient_is_left_out_and_lowers_the_scale",),
+    ),
+    Fault(
+        "masters are not saved",
+        "optim/optimizer.py",
+        """        for i, master in self.masters.items():
+            yield f"master.{i}", master
+""",
+        "",
+        (f"{_SCALING}a_resumed_training_goes_on_as_if_it_had_not_stopped",),
+    ),
+]
+
+COMPILER: list[Fault] = [*_TRANSFORMS, *_REST, *_EFFECT_FAULTS, *_PRECISION_FAULTS]

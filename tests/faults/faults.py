@@ -1,13 +1,14 @@
 """The planted faults: small mistakes in rules and transforms, each with the tests that have to notice it.
 
 `FAULTS` is data only; `run.py` plants one at a time in a copy of the package. A text must stand exactly once in its
-file. Those of ops are here, the rest is in `compiler.py`; `Fault` is in `kinds.py`.
+file. Those of ops are here, the rest is in `compiler.py` and `python.py`; `Fault` is in `kinds.py`.
 """
 
 from __future__ import annotations
 
 from tests.faults.compiler import COMPILER
 from tests.faults.kinds import GRAD, LOWER, RANDOM, Fault, of
+from tests.faults.python import PYTHON
 
 # ------------------------------------------------------------------------------------------------ gradients of ops
 _GRADIENTS = [
@@ -197,8 +198,8 @@ _GRADIENTS = [
     Fault(
         "attention without the softmax's mean",
         "ops/attentions.py",
-        "ds = shares * (dp - widen(reduce_sum(shares * dp, axes=last), dp, last))",
-        "ds = shares * dp",
+        "ds = p * (dp - widen(reduce_sum(wide(d) * wide(y), axes=last), dp, last))",
+        "ds = p * dp",
         of("attention"),
     ),
     Fault(
@@ -507,4 +508,4 @@ _CONTROL = [
     ),
 ]
 
-FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER]
+FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER, *PYTHON]

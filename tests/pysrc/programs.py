@@ -36,7 +36,7 @@ def helper(p, q=0.5):
 
 
 def main(x, y, n):
-    a, b, c, k = x, y, (x * y).sin(), n
+    a, b, c, k, t = x, y, (x * y).sin(), n, y * 0.25
     s = x * 0
     items, table, box = [x, y], {"u": x, "v": y * 0.5}, Box(y)
 """
@@ -67,8 +67,11 @@ class _Writer:
             return self.name()
         if kind == 2:
             return str(
-                self.pick('table["u"]', 'table["v"]', "items[0]", "items[-1]", "box.v", "box.put(a)", "(s * 0.3).sin()")
-            )
+                self.pick(
+                    'table["u"]', 'table["v"]', "items[0]", "items[-1]", "box.v", "box.put(a)", "(s * 0.3).sin()", "t",
+                    "items[k % 2]", "[x, a, c][int(abs(b * 7)) % 3]", "items[int(a > 0.137)]",
+                )
+            )  # fmt: skip
         one, two = self.value(deep - 1), self.value(deep - 1)
         forms = (
             f"({one} + {two})", f"(({one} - {two}) * 0.5)", f"({one} * {two}).sin()", f"{one}.cos()",
@@ -96,7 +99,7 @@ class _Writer:
     def statement(self, depth: int, loops: tuple[str, ...]) -> None:
         self.budget -= 1
         compound = depth < 3 and self.budget > 0
-        kind = self.draw(st.integers(0, 16 if compound else 7))
+        kind = self.draw(st.integers(0, 19 if compound else 7))
         if kind <= 1:
             self.put(depth, f"{self.name()} = {self.value()}")
         elif kind == 2:
@@ -117,15 +120,56 @@ class _Writer:
             self.loop_for(depth, loops)
         elif kind <= 15:
             self.loop_while(depth, loops)
-        else:
+        elif kind == 16:
             self.function(depth)
+        elif kind == 17:
+            self.match(depth, loops)
+        elif kind == 18:
+            self.walrus(depth, loops)
+        else:
+            self.generator(depth)
+
+    def match(self, depth: int, loops: tuple[str, ...]) -> None:
+        u = f"u{next(self.numbers)}"
+        self.put(depth, f"match ({self.value(1)}, {self.pick('k', '1', self.name())}):")
+        self.put(depth + 1, f"case ({u}, {self.pick('1', '0.25', '_')}) if {u} > {self.pick(*_LIMITS)}:")
+        self.put(depth + 2, f"{self.name()} = ({u} * 1.1).sin()")
+        self.block(depth + 2, loops)
+        self.put(depth + 1, f"case ({u}, 2 | 0):")
+        self.put(depth + 2, f"{self.name()} = {u} * 0.7")
+        if self.draw(st.booleans()):
+            self.put(depth + 1, "case _:")
+            self.block(depth + 2, loops)
+
+    def walrus(self, depth: int, loops: tuple[str, ...]) -> None:
+        q = f"q{next(self.numbers)}"
+        self.put(depth, f"if ({self.test(1)}) and ({q} := {self.value(1)}) > {self.pick(*_LIMITS)}:")
+        self.put(depth + 1, f"{self.name()} = {q} * 0.9")
+        self.block(depth + 1, loops)
+        if self.draw(st.booleans()):
+            self.put(depth, "else:")
+            self.block(depth + 1, loops)
+
+    def generator(self, depth: int) -> None:
+        g = f"g{next(self.numbers)}"
+        self.put(depth, f"def {g}(p):")
+        self.put(depth + 1, f"for i in range({self.pick('3', '2')}):")
+        self.put(depth + 2, f"if p > {self.pick(*_LIMITS)}:")
+        self.put(depth + 3, "p = p - 0.3")
+        self.put(depth + 2, "for j in range(4):")
+        self.put(depth + 3, "p = (p + j * 0.1).cos()")
+        self.put(depth + 3, f"if p < {self.pick(*_LIMITS)}:")
+        self.put(depth + 4, self.pick("break", "continue"))
+        self.put(depth + 2, "yield p * 0.5")
+        self.put(depth, f"{self.name()} = sum({g}({self.value(1)}))")
 
     def small(self, depth: int) -> None:
-        kind = self.draw(st.integers(0, 5))
+        kind = self.draw(st.integers(0, 8))
         first, second = self.name(), self.name()
         lines = (
             f"{first}, {second} = {second}, {first}", f"print('at', {first} > 0.137)", f"box.v = {self.value(1)}",
             f"assert {first} < 1e9, 'too large'", f"{first} = sum([{second}, 0.5, {first}]) * 0.3", "s = s * 0.5",
+            f"items[k % 2] = {self.value(1)}", f"t = {self.value(1)}", "items[k % 2] = items[k % 2] * 0.9",
         )  # fmt: skip
         self.put(depth, lines[kind])
 
@@ -134,6 +178,7 @@ class _Writer:
         if loops and self.draw(st.booleans()):
             self.put(depth + 1, self.pick("break", "continue"))
         elif self.draw(st.integers(0, 2)) == 0:
+            self.put(depth + 1, self.pick("t = None", "t = [a, b]", "t = 'left'", "t = a"))
             self.put(depth + 1, "return a, b, c, k, s.sin(), items, table, box.v, box.n")
         else:
             self.put(depth + 1, f"{self.name()} = {self.value(1)}")

@@ -139,6 +139,27 @@ def test_explain_tells_what_python_runs():
     assert "unseen (<string>:1): run by Python: its source cannot be found" in td.explain(f)
 
 
+def test_explain_answers_three_questions():
+    """What was compiled, what ran as Python, why it was compiled again."""
+    space = {}
+    exec("def unseen(x):\n    return x * 2", space)
+
+    @td.jit
+    def f(x, power=1):
+        return space["unseen"](helpers.clip(x)) ** power
+
+    f(td.tensor(3.0))
+    f(td.tensor([[3.0]]))
+    f(td.tensor(3.0), power=2)
+    report = td.explain(f)
+    assert report.count("compiled    clip (helpers.py:") == 3
+    assert report.count("not         unseen (<string>:1): run by Python: its source cannot be found") == 3
+    reasons = [line.split("because")[1].strip() for line in report.splitlines() if "because" in line]
+    assert reasons[:2] == ["first call", "argument 0 is float32[1, 1], before float32[]"]
+    assert "power" in reasons[2] or "2" in reasons[2]
+    assert f.cache_info().compiled == 3
+
+
 def test_explain_refuses_what_is_not_called():
     with pytest.raises(UserError, match="E0213"):
         td.explain(3)

@@ -31,7 +31,7 @@ def test_compiled_random_programs(source, tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, **QUIET)
+@settings(max_examples=1900, **QUIET)
 @given(source=programs.programs())
 def test_many_random_programs(source, tmp_path_factory):
     check(source, tmp_path_factory.mktemp("program"), support.interpreted)

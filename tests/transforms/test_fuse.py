@@ -67,6 +67,15 @@ def test_a_move_of_a_result_that_nobody_else_reads_is_gathered():
     assert bodies(twice, f32[4, 3], f32[3, 5]) == [("matmul", 1)]
 
 
+def test_what_an_earlier_group_has_copied_stays_where_it_is():
+    def late(x, w):
+        first = matmul(x, w)
+        second = matmul(tanh(x), w)
+        return add(first, transpose(second, perm=(1, 0)))
+
+    assert bodies(late, f32[4, 4], f32[4, 4]) == [("matmul", 1), ("matmul transpose add", 1)]
+
+
 def test_updates_are_one_group():
     def step(p, q, d, e, lr):
         rates = {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False}

@@ -12,6 +12,7 @@ from treadle.api.explain import explain
 from treadle.api.forward import hessian, jacfwd, jacrev, jvp
 from treadle.api.gradient_check import GradientReport, check_gradients
 from treadle.api.gradients import checkpoint, custom_gradient, grad, grad_all, stop_gradient, value_and_grad, vjp
+from treadle.api.precision import get_precision, precision, set_precision
 from treadle.api.programs import Jitted, jit, trace_module
 from treadle.api.shapes import check_shapes
 from treadle.api.stages import stages
@@ -35,6 +36,7 @@ __all__ = [
     "debug_print",
     "deterministic",
     "explain",
+    "get_precision",
     "grad",
     "grad_all",
     "hessian",
@@ -43,8 +45,10 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "precision",
     "pure_callback",
     "scan",
+    "set_precision",
     "stages",
     "stop_gradient",
     "trace_module",

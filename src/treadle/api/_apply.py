@@ -11,6 +11,7 @@ from treadle import driver
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
+from treadle.frontend.pysrc import recursion
 from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor, make_tensor
 from treadle.frontend.trace import Traced, is_dynamic, is_tensor
@@ -23,7 +24,9 @@ def trace(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *, plain: bool = False
 ) -> Traced:
     """Trace a Python function, its control flow rewritten, on these arguments (plain: see `tracing.trace`)."""
-    return tracing.trace(converted(function), args, dict(kwargs or {}), make_tensor, plain=plain)
+    made, options = converted(function), dict(kwargs or {})
+    with recursion.derived(function, made, args, options):
+        return tracing.trace(made, args, options, make_tensor, plain=plain)
 
 
 def dynamic_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> list[Any]:

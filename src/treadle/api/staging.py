@@ -18,12 +18,12 @@ from treadle import ops
 from treadle.api import _apply, effects
 from treadle.api.control import _Loop, _union
 from treadle.base import dtypes
-from treadle.base.errors import UserError
+from treadle.base.errors import InternalError, UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
 from treadle.frontend.lift import literal
-from treadle.frontend.pysrc import builtin, runtime, state
-from treadle.frontend.pysrc.exits import FLAGS, VALUE
+from treadle.frontend.pysrc import aliases, builtin, runtime, state
+from treadle.frontend.pysrc.exits import DONE, FLAGS, VALUE
 from treadle.frontend.pysrc.recursion import BottomError
 from treadle.frontend.pysrc.state import AgainError, Held, Snapshot, Unbound, is_object
 from treadle.frontend.tensor import Tensor
@@ -35,6 +35,7 @@ from treadle.ops import casting, creation
 
 _WIDE = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 _ORDER = list(_WIDE)
+_DONE = frozenset([DONE])
 _PLAIN = (*_WIDE, str, bytes, type(None), type(Ellipsis), frozenset, type)
 
 
@@ -51,20 +52,20 @@ class _Out:
 class _Part:
     """A traced branch or trip: its function, and the leaves of each slot, in which tensors are `_Out`.
 
-    objects: the leaves as they were while tracing, to see what is still the same. hidden: for each slot, whether its
-    value is there only behind the guard of a jump.
+    objects: the leaves as they were while tracing, to see what is still the same. hidden: for each slot, what it holds
+    if its value is there only behind the guard of a jump, else None.
     """
 
     def __init__(self, function: Callable[..., list[Any]], args: Sequence[Any] | None = None) -> None:
         self.objects: list[list[Any]] = []
         self.shapes: list[tree.TreeDef] = []
-        self.hidden: list[bool] = []
+        self.hidden: list[Unbound | None] = []
         kinds: list[type | None] = []
 
         def run(*values: Any) -> Any:
             slots = function() if args is None else function(list(values))
-            self.hidden = [isinstance(s, Unbound) and s.value is not None for s in slots]
-            flat = [tree.flatten(s.value if h else s) for s, h in zip(slots, self.hidden)]
+            self.hidden = [state.hidden(s) for s in slots]
+            flat = [tree.flatten(state.revealed(s)) for s in slots]
             self.objects, self.shapes = [leaves for leaves, _ in flat], [shape for _, shape in flat]
             kinds.extend([x._weak for leaves in self.objects for x in leaves if is_tensor(x)])
             return [[Tensor._of(x._value, x._trace) if is_tensor(x) and x._weak else x for x in leaves]
@@ -99,24 +100,32 @@ def choose(
             snapshot.restore()
             return (orelse, then)[i]()  # its types are those of the whole
         except Exception as error:
-            if isinstance(error, UserError):
+            if isinstance(error, UserError | InternalError):
                 raise
             return _raising(pred, i, error, function, (orelse, then)[i], snapshot)
     names = snapshot.names
     if new := [i for i in range(len(names)) if _is_new([p.objects[i] for p in parts])]:
         snapshot.open(new)
     merged: list[_Merged] = []
-    jumped = [any(n.startswith(FLAGS) and p.leaves[i] == [True] for i, n in enumerate(names)) for p in parts]
+    flags = [i for i, n in enumerate(names) if n.startswith(FLAGS)]
+    jumped = [frozenset(names[i] for i in flags if p.leaves[i] == [True]) for p in parts]
+    returned = [DONE in j for j in jumped]
     slots: list[Any] = []
     for i, name in enumerate(names):
-        sides = [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts]
+        sides = _Sides(name, [p.leaves[i] for p in parts], [p.shapes[i] for p in parts], [p.objects[i] for p in parts])
+        hidden, count = [h for p in parts if (h := p.hidden[i]) is not None], len(merged)
         try:
-            slots.append(_merge_slots(name, *sides, merged, jumped, any(p.hidden[i] for p in parts)))
+            slots.append(_merge_slots(sides, merged, jumped, hidden))
         except UserError as error:
             if not (i < snapshot.plain and name != VALUE):
                 raise
+            del merged[count:]
+            if any(returned) and not all(returned):  # all that follows is behind the guard of that return
+                gone = Unbound(name, error=error, flags=_DONE)
+                slots.append(_merge_one(sides, returned.index(False), merged, [gone]))
+                continue
             lost = Unbound(name, error=error)  # an error where the name is looked at, if it is
-            slots.append((tree.flatten(lost)[1], [lost], ""))
+            slots.append((tree.flatten(lost)[1], [lost], None))
     captured = _union([*[p.traced.captured for p in parts], *[p.traced.changed for p in parts]])
     changed = _union([p.traced.changed for p in parts])
     types = [t.type for t in captured]
@@ -125,11 +134,22 @@ def choose(
     outputs = _apply.region_op(ops.if_, [pred, *captured], then=fns[0], orelse=fns[1])
     for tensor, output in zip(changed, outputs[len(merged) :], strict=True):
         tensor._set(output)
-    shared = snapshot.shared() if merged else set()
-    for m, output in zip(merged, outputs):
-        if any(id(x) in shared for x in m.seen):
-            state.merged(output, m.name)
+    if merged:
+        _watch(slots, merged, outputs, snapshot)
     return [_filled(s, merged, outputs) for s in slots]
+
+
+def _watch(slots: Sequence[Any], merged: Sequence[_Merged], outputs: Sequence[Tensor], snapshot: Snapshot) -> None:
+    """Remember the tensors that a branch has replaced, where they may have other names than that of their slot."""
+    shared = snapshot.shared()
+    for (_, leaves, _), before in zip(slots, snapshot.initial(), strict=True):
+        own = set(map(id, tree.flatten(state.revealed(before))[0]))
+        for leaf in leaves:
+            if isinstance(leaf, _Place):
+                seen = [x for x in merged[leaf.index].seen if is_tensor(x) and x._weak is None and aliases.is_older(x)]
+                seen = [x for x in seen if id(x) in shared or id(x) not in own]
+                if seen:
+                    aliases.merged(outputs[leaf.index], seen, merged[leaf.index].name)
 
 
 def _is_new(sides: Sequence[Sequence[Any]]) -> bool:
@@ -156,28 +176,50 @@ def _raising(
         raise UserError("E0246", why, fix="raise in one of them, after the other") from None
 
 
-def _merge_slots(
-    name: str, leaves: list[list[Any]], shapes: list[tree.TreeDef], objects: list[list[Any]], merged: list[_Merged],
-    jumped: Sequence[bool], hidden: bool,
-) -> Any:  # fmt: skip
-    """(shape, leaves, hidden) of a slot after the branch: objects, or positions in `merged` as `_Place`. hidden: the
-    name has this value only behind the guard of the jump that a side has made."""
+class _Sides:
+    """A slot on both sides of a branch: its leaves, containers, and the leaves as they were while tracing."""
+
+    def __init__(self, name: str, leaves: list[Any], shapes: list[tree.TreeDef], objects: list[Any]) -> None:
+        self.name, self.leaves, self.shapes, self.objects = name, leaves, shapes, objects
+
+
+def _merge_slots(sides: _Sides, merged: list[_Merged], jumped: Sequence[Any], hidden: list[Unbound]) -> Any:
+    """(shape, leaves, hidden) of a slot after the branch: objects, or positions in `merged` as `_Place`. hidden: what
+    it holds on the sides where it has its value only behind the guard of a jump; together, of all of them."""
+    name, leaves, shapes = sides.name, sides.leaves, sides.shapes
     absent = [isinstance(ls[0], Unbound) if len(ls) == 1 else False for ls in leaves]
     if any(absent):
         excused = all(j for j, a in zip(jumped, absent, strict=True) if a)
         if all(absent) or not (name == VALUE or excused):
-            return tree.flatten(Unbound(name))[1], [Unbound(name)], ""
-        side = absent.index(False)
-        leaves = [leaves[side] if a else ls for a, ls in zip(absent, leaves, strict=True)]
-        zeros = [[_Zeros() if isinstance(x, _Out) else x for x in ls] if a else ls
-                 for a, ls in zip(absent, leaves, strict=True)]  # fmt: skip
-        found = [_merge(name, pair, pair, merged) for pair in zip(*zeros, strict=True)]
-        return shapes[side], found, "" if name == VALUE else name
+            return tree.flatten(Unbound(name))[1], [_error_of(leaves, name)], None
+        gone = [] if name == VALUE else [*hidden, Unbound(name, flags=jumped[absent.index(True)])]
+        return _merge_one(sides, absent.index(False), merged, gone)
     if shapes[0] != shapes[1]:
         why = f"{name} is {shapes[0]} in one branch and {shapes[1]} in the other"
         raise UserError("E0244", why, fix="give it the same containers in both")
-    pairs = zip(zip(*leaves, strict=True), zip(*objects, strict=True), strict=True)
-    return shapes[0], [_merge(name, pair, seen, merged) for pair, seen in pairs], name if hidden else ""
+    pairs = zip(zip(*leaves, strict=True), zip(*sides.objects, strict=True), strict=True)
+    return shapes[0], [_merge(name, pair, seen, merged) for pair, seen in pairs], _together(hidden)
+
+
+def _together(hidden: Sequence[Unbound]) -> Unbound | None:
+    """What a name holds that has its value only behind the guards of several jumps."""
+    if not hidden:
+        return None
+    error = next((h.error for h in hidden if h.error is not None), None)
+    return Unbound(hidden[0].name, error=error, flags=frozenset.intersection(*[h.flags for h in hidden]))
+
+
+def _error_of(leaves: Sequence[Any], name: str) -> Unbound:
+    """What a name without a value holds, with the reason that a side knows."""
+    known = [ls[0].error for ls in leaves if len(ls) == 1 and isinstance(ls[0], Unbound) and ls[0].error is not None]
+    return Unbound(name, error=next(iter(known), None))
+
+
+def _merge_one(sides: _Sides, side: int, merged: list[_Merged], hidden: Sequence[Unbound]) -> Any:
+    """As `_merge_slots`, for a slot whose value on the other side is never looked at."""
+    pairs = [(_Zeros() if isinstance(x, _Out) else x, x) for x in sides.leaves[side]]
+    pairs = [pair if side == 1 else pair[::-1] for pair in pairs]
+    return sides.shapes[side], [_merge(sides.name, pair, pair, merged) for pair in pairs], _together(hidden)
 
 
 class _Place:
@@ -255,12 +297,14 @@ def _made(side: Any, type: TensorType, results: Sequence[Value]) -> Value:
     return value
 
 
-def _filled(slot: tuple[tree.TreeDef, list[Any], str], merged: Sequence[_Merged], outputs: Sequence[Tensor]) -> Any:
+def _filled(
+    slot: tuple[tree.TreeDef, list[Any], Unbound | None], merged: Sequence[_Merged], outputs: Sequence[Tensor]
+) -> Any:
     shape, leaves, hidden = slot
     value = shape.unflatten([
         _with_kind(outputs[x.index], merged[x.index].kind) if isinstance(x, _Place) else x for x in leaves
     ])  # fmt: skip
-    return Unbound(hidden, value) if hidden else value
+    return hidden.holding(value) if hidden is not None else value
 
 
 def _with_kind(tensor: Tensor, kind: type | None) -> Tensor:
@@ -282,7 +326,8 @@ def loop(
     length: int | None, extra: Sequence[Any] = (),
 ) -> list[Any]:  # fmt: skip
     """The slots after slots = step(slots) while test(slots), or `length` times. extra: numbers in front of slots."""
-    plan = _LoopPlan([*["the trip"] * len(extra), *snapshot.names], [*extra, *snapshot.initial()], len(extra))
+    names = [*["the trip"] * len(extra), *snapshot.names]
+    plan = _LoopPlan(names, [*extra, *snapshot.initial()], len(extra), snapshot.plain)
     for _ in range(8):
         try:
             stepped = _Part(lambda given: step(plan.slots(given)), plan.arguments())
@@ -312,12 +357,13 @@ def _truth_of(value: Any) -> Any:
 class _LoopPlan:
     """Which leaves of the slots are carried."""
 
-    def __init__(self, names: list[str], slots: list[Any], counters: int) -> None:
-        self.names = names
-        flat = [tree.flatten(s) for s in slots]
+    def __init__(self, names: list[str], slots: list[Any], counters: int, local: int) -> None:
+        self.names, self.hidden = names, [state.hidden(s) for s in slots]
+        flat = [tree.flatten(state.revealed(s)) for s in slots]
         self.starts, self.shapes = [leaves for leaves, _ in flat], [shape for _, shape in flat]
         self.carried: dict[tuple[int, int], _Carried] = {}
         self.given: dict[tuple[int, int], Tensor] = {}  # what stands for the carried leaves in the last trace
+        self.local = range(counters, counters + local)  # the slots of local names
         for i in range(counters):
             self._carry(i, 0, self.starts[i][0])
 
@@ -339,12 +385,29 @@ class _LoopPlan:
     def widen(self, part: _Part) -> bool:
         """Carry what the trip changed, in the type it has after it; whether anything is new."""
         before = {k: (c.type, c.kind) for k, c in self.carried.items()}
+        lost = [i for i in self.local if self._lose(i, part)]
         for i, name in enumerate(self.names):
+            if i in lost or self._is_own(i):
+                continue
             if part.shapes[i] != self.shapes[i]:
                 self._new_shape(i, name, part)
             for j, leaf in enumerate(part.leaves[i]):
                 self._widen_leaf(i, j, name, leaf, part.objects[i][j])
-        return before != {k: (c.type, c.kind) for k, c in self.carried.items()}
+        return bool(lost) or before != {k: (c.type, c.kind) for k, c in self.carried.items()}
+
+    def _is_own(self, i: int) -> bool:
+        """Whether the slot is of a name of the body alone: it has no value before a trip."""
+        start = self.starts[i]
+        return len(start) == 1 and isinstance(start[0], Unbound) and self.names[i] != VALUE
+
+    def _lose(self, i: int, part: _Part) -> bool:
+        """Whether a name that has a value before has none after a trip: it has none from the start, then."""
+        after = part.leaves[i][0] if len(part.leaves[i]) == 1 else None
+        if not isinstance(after, Unbound) or self.names[i] == VALUE or isinstance(self.starts[i][0], Unbound):
+            return False
+        self.starts[i], self.shapes[i] = [after], tree.flatten(after)[1]
+        self.carried = {k: c for k, c in self.carried.items() if k[0] != i}
+        return True
 
     def _new_shape(self, i: int, name: str, part: _Part) -> None:
         start = self.starts[i]
@@ -388,9 +451,11 @@ class _LoopPlan:
             found.append(_with_kind(output, carried.kind))
             if id(carried.start) in shared or any(carried.start is t for t in stepped.traced.changed):
                 if place in in_place or any(carried.start is t for t in stepped.traced.changed):
-                    raise state.changed_in_place(self.names[i])
-                state.merged(found[-1], self.names[i])
-        return self.slots(found)
+                    raise aliases.changed_in_place(self.names[i])
+                aliases.merged(found[-1], [carried.start], self.names[i])
+        hidden = [after if before is None else before for before, after in zip(self.hidden, stepped.hidden)]
+        return [v if h is None or isinstance(v, Unbound) else h.holding(v)
+                for v, h in zip(self.slots(found), hidden, strict=True)]  # fmt: skip
 
 
 def _shown(leaf: Any) -> str:
@@ -500,6 +565,13 @@ def number(kind: type, tensor: Tensor) -> Tensor:
     return _with_kind(made if kind is int else ops.stop_gradient(made), kind)  # as Python's own numbers carry none
 
 
+def entry(numbers: Sequence[Any], place: Any) -> Tensor:
+    """The entry of a table of plain numbers, all of one kind, as such a number of the trace."""
+    kind = type(numbers[0])
+    flat = Tensor._of(place._value, place._trace).reshape(())
+    return _with_kind(Tensor(np.asarray(numbers, _WIDE[kind].np))[flat], kind)
+
+
 def extreme(larger: bool, x: Any, y: Any) -> Any:
     """max(x, y) or min(x, y) as Python gives it: the first unless the second is larger (smaller)."""
     second = y > x if larger else y < x
@@ -510,6 +582,7 @@ def install() -> None:
     """Give the source front end its regions."""
     runtime.hooks.choose, runtime.hooks.loop = choose, loop
     runtime.hooks.truth, runtime.hooks.negated, runtime.hooks.logical = truth, negated, logical
+    runtime.hooks.entry = entry
     builtin.hooks.number, builtin.hooks.extreme = number, extreme
     builtin.hooks.show, runtime.hooks.check = effects.show, effects.check
     builtin.REPLACED[breakpoint] = effects.pause

@@ -17,6 +17,7 @@ from treadle.frontend import tape as taping
 from treadle.frontend import tensor as tensors
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
+from treadle.frontend.pysrc.runtime import callee
 from treadle.frontend.tensor import Tensor
 
 Hook = Callable[[Tensor], Any]
@@ -49,7 +50,7 @@ def hook_gradient(x: Any, hook: Hook) -> Any:
 def _hooked(hook: Hook, gradient: Tensor) -> Tensor:
     trace = tracing.current()
     before = set() if trace is None else set(trace.changed)
-    new = hook(gradient)
+    new = callee(hook)(gradient)
     if trace is not None and set(trace.changed) != before:
         fix = "only return a new gradient; get gradients to look at from td.grad, or print with td.debug_print"
         raise UserError("E0320", "a hook changes a tensor, which would be lost", fix=fix)

@@ -117,12 +117,16 @@ def _shown(error: BaseException, trace: TracebackType | None) -> TracebackType |
     return error.__traceback__
 
 
+_STEPS = (str(Path("pysrc", "lookup.py")), str(Path("pysrc", "builtin.py")))
+
+
 def _is_users(error: BaseException, trace: TracebackType | None) -> bool:
     """Whether the mistake is the user's: our error says so, or it was raised in a line of theirs."""
     ours = True
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        ours = is_package(file) or (ours and is_hidden(file))  # a library that the user called does not decide
+        if not file.endswith(_STEPS):  # which do what the user's line says: d[k], int(s)
+            ours = is_package(file) or (ours and is_hidden(file))  # a library that the user called does not decide
         trace = trace.tb_next
     return isinstance(error, UserError) or not ours
 

@@ -26,10 +26,15 @@ from treadle.ir.printer import print_module
 from treadle.ir.types import TensorType, type_of
 
 STAGES = {
+    "source": "the function as the compiler reads it: decisions and loops are calls of _td_; no arguments are needed",
     "front": "the IR that tracing gives",
     "grad": "the IR of the gradients of all float inputs; the cotangents of the outputs are its last parameters",
     "opt": "the IR after the passes",
+    "fuse": "which groups of nodes our own kernels compute, which not and why, and what that saves",
     "hlo": "the StableHLO text that is compiled",
+    "loops": "the kernels: the IR of each, its schedule, its phases and their tasks",
+    "llvm": "the kernels in LLVM's IR",
+    "asm": "the kernels in machine code",
     "run": "the results on the arguments, and what the stages did",
 }
 _SHOWN = 6
@@ -52,15 +57,31 @@ def run(options: argparse.Namespace) -> int:
         fail("E0712", f"{options.target!r} names no function", "write FILE:FUNCTION, as in net.py:loss")
     module = load(file)
     function = find(module, name)
+    if options.stage == "source":
+        print(source_text(function, name), end="")
+        return 0
     values = draw(parse_types(options.args)) if options.args is not None else example(module, file)
     check_arguments(function, values, name)
     print(called(lambda: stage_text(options.stage, function, values, options.where)), end="")
     return 0
 
 
+def target(place: str, types: str | None) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """The function at FILE:FUNCTION, and its arguments: of the given types, else the file's example."""
+    file, colon, name = place.rpartition(":")
+    if not colon or not name:
+        fail("E0712", f"{place!r} names no function", "write FILE:FUNCTION, as in net.py:loss")
+    module = load(file)
+    function = find(module, name)
+    values = draw(parse_types(types)) if types is not None else example(module, file)
+    check_arguments(function, values, name)
+    return function, values
+
+
 def stage_text(stage: str, function: Callable[..., Any], values: Sequence[Any], where: bool) -> str:
     """What the stage gives, as text ending in a newline."""
     from treadle import driver
+    from treadle.api import kernel_report
     from treadle.api.programs import jit, trace_module
     from treadle.transforms.grad import vjp
 
@@ -69,12 +90,27 @@ def stage_text(stage: str, function: Callable[..., Any], values: Sequence[Any], 
     module: Module = trace_module(function, *values)
     if stage == "grad":
         module = vjp(module)
-    if stage in ("opt", "hlo"):
+    if stage in ("opt", "hlo", "fuse", *kernel_report.CODE):
         module = driver.optimise(module)
+    if stage == "fuse":
+        return kernel_report.report(module)
+    if stage in kernel_report.CODE:
+        return kernel_report.texts(module, stage)
     if stage == "hlo":
         body = driver.stablehlo(module, debug=where)
         return body if body.endswith("\n") else body + "\n"
     return print_module(module, where)
+
+
+def source_text(function: Callable[..., Any], name: str) -> str:
+    """The rewritten source. Raises E0712 where there is none."""
+    from treadle.api.programs import Jitted
+    from treadle.frontend.pysrc.convert import source_of
+
+    text = source_of(function.function if isinstance(function, Jitted) else function)
+    if not text:
+        fail("E0712", f"{name} has no source that is rewritten", "name a function or method, as in net.construct")
+    return text + "\n"
 
 
 def _run(function: Callable[..., Any], values: Sequence[Any]) -> str:

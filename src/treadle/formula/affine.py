@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import gcd
 
 from treadle.base.dtypes import int64
 from treadle.formula.expr import FALSE, TRUE, Axis, Call, Const, Expr, Read, call, index
@@ -77,7 +78,7 @@ def atom_range(atom: Expr) -> Range:
     if isinstance(atom, Call) and len(atom.args) == 2:
         (a, b), (c, d) = bounds(atom.args[0]), bounds(atom.args[1])
         if atom.op == "remainder" and c == d and c > 0:
-            return (a, b) if 0 <= a and b < c else (0, c - 1)
+            return (a, b) if a >= 0 and b < c else (0, c - 1)
         if atom.op == "floor_div" and c == d and c > 0:
             return (a if a == -_INF else a // c), (b if b == _INF else b // c)
         if atom.op == "maximum":
@@ -98,9 +99,19 @@ def bounds(expr: Expr) -> Range:
     return linear(expr).range
 
 
+def clamped(place: Expr, size: int) -> Expr:
+    """The index confined to 0..size-1, as far as its range asks for it."""
+    low, high = bounds(place)
+    if low < 0:
+        place = call("maximum", place, index(0))
+    return call("minimum", place, index(max(size - 1, 0))) if high > size - 1 else place
+
+
 def from_linear(sum: Linear) -> Expr:
     """The expression in one fixed order: axes first as they were met, then others, the offset last."""
     result: Expr | None = None
+    if sum.offset > 0 and sum.terms and max(sum.terms.values()) < 0:  # 1 - i
+        result, sum = index(sum.offset), Linear(sum.terms, 0)
     for atom, c in sorted(sum.terms.items(), key=lambda item: (item[1] < 0, not isinstance(item[0], Axis))):
         if result is None:
             result = atom if c == 1 else call("mul", atom, index(c))
@@ -132,9 +143,10 @@ def _tidy_atom(atom: Expr) -> Expr:
     a, b = tidy(atom.args[0]), tidy(atom.args[1])
     if atom.op in ("maximum", "minimum"):
         (low, high), (low2, high2) = bounds(a), bounds(b)
-        if atom.op == "minimum":
-            a, b, low, high, low2, high2 = b, a, low2, high2, low, high  # min(a, b) is b where max(b, a) is a
-        return a if low >= high2 else b if low2 >= high else call(atom.op, a, b)
+        upper, lower = (a, b) if low >= high2 else (b, a) if low2 >= high else (None, None)
+        if upper is None or lower is None:
+            return call(atom.op, a, b)
+        return upper if atom.op == "maximum" else lower
     if not isinstance(b, Const) or b.value <= 0:
         return call(atom.op, a, b)
     return divided(a, b.value)[0 if atom.op == "floor_div" else 1]
@@ -157,7 +169,7 @@ def divided(expr: Expr, n: int) -> tuple[Expr, Expr]:
     quotient = Linear({a: c // n for a, c in whole.terms.items() if c % n == 0}, whole.offset // n)
     rest = whole.plus(quotient, -n)
     low, high = rest.range
-    if 0 <= low and high < n:
+    if low >= 0 and high < n:
         return from_linear(_regrouped(quotient)), from_linear(rest)
     if not rest.terms:
         return from_linear(quotient.plus(Linear({}, rest.offset // n))), index(rest.offset % n)
@@ -228,27 +240,28 @@ def settle(cond: Expr, known: Iterable[Linear] = ()) -> Expr:
     known = list(known)
     if cond.op == "not_equal":
         opposite = settle(call("equal", *cond.args), known)
-        return {TRUE: FALSE, FALSE: TRUE}.get(opposite, cond)
+        return FALSE if opposite is TRUE else TRUE if opposite is FALSE else cond
     if all(proves(known, f) for f in facts(cond)):
         return TRUE
     if any(proves(known, f.times(-1).plus(Linear({}, -1))) for f in facts(cond)):
         return FALSE
     if cond.op == "equal":
         gap = linear(cond.args[0]).plus(linear(cond.args[1]), -1)
-        if gap.terms and all(c % n == 0 for n in (_gcd(gap),) for c in gap.terms.values()) and gap.offset % _gcd(gap):
+        if gap.terms and gap.offset % _gcd(gap):
             return FALSE
     return cond
 
 
 def _gcd(sum: Linear) -> int:
-    from math import gcd
-
     return gcd(*sum.terms.values())
 
 
 def every(conds: Iterable[Expr]) -> Expr:
     """All conditions together."""
-    result: Expr = TRUE
-    for c in dict.fromkeys(conds):
-        result = c if result is TRUE else result if c is TRUE else call("logical_and", result, c)
+    left = [c for c in dict.fromkeys(conds) if c is not TRUE]
+    if not left or FALSE in left:
+        return FALSE if left else TRUE
+    result = left[0]
+    for c in left[1:]:
+        result = call("logical_and", result, c)
     return result

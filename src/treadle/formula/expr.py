@@ -157,7 +157,7 @@ def _intern(kind: type[Any], parts: tuple[Expr, ...], dtype: DType, **fields: An
     with _lock:
         found = _made.get(key)
         if found is None:
-            found = kind.__new__(kind)
+            found = object.__new__(kind)
             found.parts, found.dtype = parts, dtype
             found.open = frozenset().union(*[free(p) for p in parts]) - frozenset(fields.get("axes", ()))
             for name, field in fields.items():
@@ -239,6 +239,8 @@ def plain(kind: str, dtype: DType) -> Combiner:
 def _neutral(kind: str, dtype: DType) -> Any:
     if kind in ("add", "mul"):
         return int(kind == "mul")
+    if kind not in ("maximum", "minimum"):
+        raise UserError("E0103", f"{kind!r} is no plain reduction", fix="use a combiner")
     highest = kind == "minimum"
     if dtype.is_float:
         return float("inf") if highest else float("-inf")
@@ -294,18 +296,27 @@ def with_parts(expr: Expr, parts: tuple[Expr, ...]) -> Expr:
 
 def substitute(expr: Expr, to: Mapping[Any, Expr]) -> Expr:
     """`expr` with axes and params replaced. Bound axes of reductions are renewed, so nothing is captured."""
-    if not to:
-        return expr
     keys = frozenset(to)
-    if not keys & free(expr):
-        return expr
-    if isinstance(expr, Axis | Param):
-        return to[expr]
-    if isinstance(expr, Reduce):
-        fresh = {a: Axis(a.name, a.extent) for a in expr.axes}
-        inner = {**{k: v for k, v in to.items() if k not in fresh}, **fresh}
-        return reduce(expr.combiner, [substitute(b, inner) for b in expr.bodies], tuple(fresh.values()), expr.index)
-    return with_parts(expr, tuple([substitute(p, to) for p in expr.parts]))
+    done: dict[Expr, Expr] = {}
+    stack = [expr]
+    while stack:
+        each = stack[-1]
+        if each in done:
+            stack.pop()
+        elif not keys & free(each):
+            done[each] = each
+        elif isinstance(each, Axis | Param):
+            done[each] = to[each]
+        elif isinstance(each, Reduce):
+            fresh = {a: Axis(a.name, a.extent) for a in each.axes}
+            inner = {**{k: v for k, v in to.items() if k not in fresh}, **fresh}
+            bodies = [substitute(b, inner) for b in each.bodies]
+            done[each] = reduce(each.combiner, bodies, tuple(fresh.values()), each.index)
+        elif todo := [p for p in each.parts if p not in done]:
+            stack.extend(todo)
+        else:
+            done[each] = with_parts(each, tuple([done[p] for p in each.parts]))
+    return done[expr]
 
 
 def free(expr: Expr) -> frozenset[Expr]:
@@ -352,5 +363,3 @@ def weak(value: Any, like: DType | None) -> Expr:
     if isinstance(value, np.generic):
         return const(value.item(), dtypes.of(value.dtype))
     raise UserError("E0102", f"{value!r} is no scalar of a formula", fix="use numbers, index variables or elements")
-
-

@@ -16,9 +16,10 @@ from treadle.base.errors import UserError
 from treadle.base.where import UNKNOWN, Where
 from treadle.frontend import tree
 from treadle.frontend.pysrc import grown
+from treadle.frontend.pysrc.aliases import unchanged_in_place
 from treadle.frontend.pysrc.builtin import Text
 from treadle.frontend.pysrc.convert import noted
-from treadle.frontend.pysrc.state import Unbound, boxed, is_object, unchanged_in_place
+from treadle.frontend.pysrc.state import Unbound, boxed, is_object
 from treadle.frontend.trace import is_symbolic, is_tensor
 from treadle.ir.node import Value
 

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.base.errors import UserError
+from treadle.frontend import casting
 from treadle.frontend.trace import is_dynamic, is_tensor, leaf_type
 from treadle.frontend.tree import TreeDef, argument_name
 
 
 @dataclass(frozen=True)
 class Key:
-    """The argument tree's shape and one entry per leaf."""
+    """The argument tree's shape, one entry per leaf, and what autocast and precision are set to."""
 
     shape: TreeDef
     leaves: tuple[Any, ...]
+    setting: tuple[Any, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.shape, self.leaves))
@@ -44,7 +46,7 @@ def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
             f"{path} is a {type(leaves[bad]).__name__}, which can neither be an input nor be compared",
             fix="pass tensors, NumPy arrays, numbers, strings, or containers of them",
         ) from None
-    return Key(shape, entries)
+    return Key(shape, entries, casting.setting())
 
 
 def _entry(leaf: Any) -> Any:
@@ -77,9 +79,15 @@ def _differences(new: Key, old: Key) -> list[str]:
         for p, a, b in zip(paths, new.leaves, old.leaves, strict=False)
         if a != b
     ]
+    if new.setting != old.setting:
+        found.append(f"the setting is {_words(new.setting)}, before {_words(old.setting)}")
     if not found and new.leaves != old.leaves:
         found = ["other arguments are the same tensor"]
     return found or ["a setting or a captured tensor changed"]
+
+
+def _words(setting: tuple[Any, ...]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in setting) or "no autocast"
 
 
 def _show(entry: Any) -> str:

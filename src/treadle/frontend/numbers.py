@@ -107,4 +107,8 @@ class NumberMethods:
         return _whole(elementwise.round)(self)
 
     def __hash__(self) -> int:
-        return id(self)
+        """Raises E0249: two equal numbers would be two keys."""
+        if not tracing.is_symbolic(self):
+            return id(self)
+        why = "a number that a tensor tells is put into a set, or is a key of a dict, while the function is traced"
+        raise UserError("E0249", why, fix="compare it with ==; d[int(n)], d.get(int(n)) and in may be used")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from treadle.base.errors import UserError
+from treadle.base.flags import flags
 from treadle.base.small import limit, quietly
 from treadle.frontend import trace as tracing
 from treadle.ir.op import Op
@@ -118,7 +119,7 @@ def product(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callable
 
     def method(self: Any, other: Any) -> Any:
         a, b = self._value, other._value if isinstance(other, _classes[0]) else None
-        if type(a) is ndarray and type(b) is ndarray and not _state.busy:
+        if type(a) is ndarray and type(b) is ndarray and not _state.busy and flags.precision == "highest":
             dtype = a.dtype
             if (dtype is _F32 or dtype is _F64) and b.dtype is dtype and a.ndim == 2 and b.ndim == 2:
                 (m, k), (n, p) = a.shape, b.shape

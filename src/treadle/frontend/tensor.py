@@ -16,7 +16,7 @@ import numpy as np
 from treadle.base import arguments, dtypes
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError
-from treadle.frontend import interop, quick
+from treadle.frontend import casting, interop, quick
 from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.methods import TensorMethods
@@ -97,6 +97,8 @@ class Tensor(TensorMethods):
     # ------------------------------------------------------------------------------------------------ ops
     @staticmethod
     def __treadle_op__(op: Op, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        if "amp" in op.rules:
+            args, attrs = casting.applied(op, args, attrs)
         trace = tracing.current()
         if trace is None:
             if hooks.run_op is None:

@@ -31,7 +31,8 @@ class No:
 
 RULES = (
     "type", "ref", "grad", "axes", "hlo", "onnx", "samples", "expand", "prepare", "saved", "jvp", "kernel", "effect",
-    "has_regions", "reverse", "prune", "flops", "batch", "host", "ordered", "padded", "amp",
+    "has_regions", "reverse", "prune", "flops", "batch", "host", "ordered", "padded", "amp", "group", "images",
+    "formula",
 )  # fmt: skip
 
 
@@ -78,7 +79,8 @@ class Op:
     expand, prepare, samples = _Setter("expand"), _Setter("prepare"), _Setter("samples")
     axes, hlo, onnx, jvp = _Setter("axes"), _Setter("hlo"), _Setter("onnx"), _Setter("jvp")
     reverse, prune, flops, batch = _Setter("reverse"), _Setter("prune"), _Setter("flops"), _Setter("batch")
-    ordered, padded = _Setter("ordered"), _Setter("padded")
+    ordered, padded, kernel = _Setter("ordered"), _Setter("padded"), _Setter("kernel")
+    formula = _Setter("formula")
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         for arg in args:

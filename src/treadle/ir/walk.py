@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from treadle.base.errors import UserError
 from treadle.ir.node import Fn, Module, Node, Value
 
 
@@ -22,6 +23,16 @@ def all_nodes(root: Module | Fn) -> Iterator[Node]:
         yield from fn.nodes
 
 
+def fn_named(fns: Mapping[str, Fn], name: str) -> Fn:
+    """The function that a call names. Raises E0248 for one that is still being traced, as it differentiates or batches
+    a call of itself."""
+    if name not in fns:
+        why = f"{name.partition('.')[0]} calls td.grad, td.vmap or the like of itself, and a tensor decides when"
+        fix = "let a Python number stop it, or apply td.grad and td.vmap outside of the function"
+        raise UserError("E0248", f"{why} to stop: each level would be another program", fix=fix)
+    return fns[name]
+
+
 def users(fn: Fn) -> dict[Value, list[Node]]:
     """For each value, the nodes of `fn` that take it, in order (outputs of `fn` are not counted)."""
     found: dict[Value, list[Node]] = {}
@@ -32,7 +43,8 @@ def users(fn: Fn) -> dict[Value, list[Node]]:
 
 
 def has_effect(node: Node, fns: Mapping[str, Fn] | None = None) -> bool:
-    """Whether running the node does something beside its results, its regions and the functions it calls included.
+    """Whether running the node does something beside its results, the regions that run and the functions it calls
+    included.
 
     Calls count only when `fns`, the module's functions, are given.
     """
@@ -47,7 +59,8 @@ def _has_effect(node: Node, fns: Mapping[str, Fn], seen: set[str]) -> bool:
         seen.add(callee)
         if any(_has_effect(n, fns, seen) for n in fns[callee].nodes):
             return True
-    return any(_has_effect(n, fns, seen) for _, region in node.regions() for n in region.nodes)
+    regions = [region for name, region in node.regions() if name != "backward"]  # that of a gradient given by hand
+    return any(_has_effect(n, fns, seen) for region in regions for n in region.nodes)
 
 
 def needed(fn: Fn, outputs: tuple[Value, ...], fns: Mapping[str, Fn] | None = None) -> set[Node]:

@@ -134,7 +134,7 @@ def _worker(m: Module, slots: int, slot_bytes: int, x86: bool, tiles: bool) -> N
         entry = f.offset(describe, p * 16 + 32)
         function, tasks = f.load(entry, "ptr"), f.load(entry, "i64", 8)
         _tasks(f, lines, function, tasks, places, scratch)
-        _wait(f, f.offset(lines, LINE), tasks, x86)
+        wait(f, f.offset(lines, LINE), tasks, x86)
     if tiles:
         with f.when(uses_tiles):
             f.intrinsic("llvm.x86.tilerelease", "void")
@@ -161,8 +161,8 @@ def _tasks(f: Function, lines: Value, function: Value, tasks: Value, places: Val
     f.block(end)
 
 
-def _wait(f: Function, done: Value, tasks: Value, x86: bool) -> None:
-    """Until all tasks are done."""
+def wait(f: Function, done: Value, tasks: Value, x86: bool) -> None:
+    """Until all tasks are done: the count at `done` has reached that of the tasks."""
     spins = f.variable("i64", 0)
     head, body, end = f.label("wait"), f.label("spin"), f.label("done")
     f.jump(head)

@@ -163,6 +163,7 @@ class Module:
         self.functions: list[Function] = []
         self.declarations: dict[str, None] = {}
         self.globals: list[str] = []
+        self.scales = False  # the CPU has an instruction for x * 2 ** n (AVX-512's vscalef)
 
     def declare(self, line: str) -> None:
         """A function that is defined elsewhere."""
@@ -194,7 +195,7 @@ class Function:
         linkage: str = "",
         attrs: str = "",
     ) -> None:
-        self.module, self.name, self.returns, self.linkage = module, name, returns, linkage
+        self.module, self.name, self.returns, self.linkage, self.attrs = module, name, returns, linkage, attrs
         self.args = [Value(f"%a{i}", t, self) for i, t in enumerate(params)]
         self._count = self._labels = 0
         self._lines: list[str] = []
@@ -239,7 +240,7 @@ class Function:
         """The definition."""
         params = ", ".join(f"{a.type} {a.name}" for a in self.args)
         body = "\n".join(self._allocas + self._lines)
-        return f"define {self.linkage} {self.returns} @{self.name}({params}) {{\nentry:\n{body}\n}}\n"
+        return f"define {self.linkage} {self.returns} @{self.name}({params}) {self.attrs} {{\nentry:\n{body}\n}}\n"
 
     # --- values -------------------------------------------------------------------------------------------------------
 
@@ -382,10 +383,19 @@ class Function:
     def store_masked(self, value: Value, pointer: Value, mask: Value, offset: Operand = 0) -> None:
         """Write the lanes where the mask holds."""
         pointer, type = self.offset(pointer, offset), value.type
+        if BYTES[element(type)] < 4 and size(type) % 4 == 0:
+            value = self._fenced(value)
         name = f"llvm.masked.store.{short(type)}.p0"
         self.module.declare(f"declare void @{name}({type}, ptr, {mask.type})")
         align = size(element(type))
         self.do(f"call void @{name}({type} {value.name}, ptr align {align} {pointer.name}, {mask.type} {mask.name})")
+
+    def _fenced(self, value: Value) -> Value:
+        """The same value, its making kept apart from its use: LLVM 22 takes a masked store of a truncated vector, when
+        it learns that the mask has but one lane, for a store of that lane before the truncation, which is too wide."""
+        floats = vector("float", size(value.type) // 4)
+        kept = self.intrinsic(f"llvm.arithmetic.fence.{short(floats)}", floats, self.bitcast(value, floats))
+        return self.bitcast(kept, value.type)
 
     def prefetch(self, pointer: Value, offset: Operand = 0, locality: int = 3, write: bool = False) -> None:
         """Ask for a line of memory. locality: 3 for the first cache ... 0 for none."""

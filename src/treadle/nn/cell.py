@@ -19,6 +19,7 @@ from treadle.api.programs import graph_call
 from treadle.base import arguments, elsewhere, where
 from treadle.base.dtypes import DType
 from treadle.base.errors import UserError, no_attribute
+from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.pysrc.convert import converted
 from treadle.frontend.tensor import Tensor
@@ -93,7 +94,7 @@ class Cell:
         if trace is not None:
             if not self._is_new():  # a cell made by the function itself cannot change between calls
                 trace.touched[id(self)] = self
-        elif context.is_graph():
+        elif context.is_graph() and taping.current() is None:  # under an eager gradient its ops are taped
             return graph_call(self, "call", self, args, kwargs)
         forward = getattr(self, "forward", None) or getattr(self, "construct", None)
         if forward is None:

@@ -16,6 +16,7 @@ from treadle.base.errors import UserError
 from treadle.frontend import tape as taping
 from treadle.frontend import trace as tracing
 from treadle.frontend.create import zeros
+from treadle.frontend.pysrc.runtime import callee
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import clock
 
@@ -68,6 +69,7 @@ class Hooks:
     def run(self, cell: Any, forward: Hook, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """forward(*args, **kwargs) between the hooks of `cell`."""
         for hook, with_kwargs in list(self.tables["before"].values()):
+            hook = callee(hook)
             new = hook(cell, args, kwargs) if with_kwargs else hook(cell, args)
             if with_kwargs and new is not None:
                 if not (isinstance(new, tuple) and len(new) == 2):
@@ -81,6 +83,7 @@ class Hooks:
         else:
             result = forward(*args, **kwargs)
         for hook, with_kwargs in list(self.tables["after"].values()):
+            hook = callee(hook)
             new = hook(cell, args, kwargs, result) if with_kwargs else hook(cell, args, result)
             result = result if new is None else new
         return result
@@ -140,7 +143,7 @@ def _called(hook: Hook, *args: Any) -> Any:
     """What the hook returns. Raises E0524 when it changes a tensor: the backward pass is a function of its inputs."""
     trace = tracing.current()
     before = set() if trace is None else set(trace.changed)
-    new = hook(*args)
+    new = callee(hook)(*args)
     if trace is not None and set(trace.changed) != before:
         fix = "only return new gradients; get gradients to look at from td.grad"
         raise UserError("E0524", "a backward hook changes a tensor, which would be lost", fix=fix)

@@ -1,4 +1,4 @@
-"""Recurrent layers. The loop over time is one `scan`, so compile time does not grow with the length.
+"""Recurrent layers. The loop over time is one node, so compile time does not grow with the length.
 
 Data [T, N, I], or [N, T, I] with batch_first, or without N. Names, shapes and initial values are PyTorch's.
 """
@@ -12,13 +12,14 @@ import numpy as np
 
 from treadle.api.control import scan
 from treadle.base.errors import UserError
-from treadle.frontend.lift import lift
+from treadle.frontend.lift import cast, lift
 from treadle.frontend.shaping import concatenate, expand_dims, split, squeeze, stack, swapaxes
 from treadle.frontend.tensor import Tensor
 from treadle.nn import functional as F
 from treadle.nn import init
 from treadle.nn.cell import Cell, Parameter
 from treadle.ops.recurrent import gru_cell, lstm_cell
+from treadle.ops.sequences import gru, lstm
 
 State = tuple[Any, ...]
 
@@ -131,13 +132,22 @@ class _RNN(_Gates):
 
     def _scan(self, xs: Any, state: State, suffix: str, reverse: bool) -> tuple[State, Any]:
         weights = self._weights(suffix)
+        whole = self._whole(xs, state, weights, reverse)
+        if whole is not None:
+            ys, *others = whole
+            ends = (ys[0 if reverse else -1] if xs.shape[0] else state[0], *others)
+            return tuple([cast(n, c.dtype) for n, c in zip(ends, state, strict=True)]), ys
 
         def body(carry: State, x: Any) -> tuple[State, Any]:
             new = self._step(x, carry, weights)
-            return new, new[0]
+            return tuple([cast(n, c.dtype) for n, c in zip(new, carry, strict=True)]), new[0]  # under autocast
 
         made: tuple[State, Any] = scan(body, state, xs, reverse=reverse)
         return made
+
+    def _whole(self, xs: Any, state: State, weights: tuple[Any, ...], reverse: bool) -> State | None:
+        """All h, and the last of the other states, by one op for all steps; None where there is none."""
+        return None
 
     def _initial(self, x: Any, given: State | None, single: bool) -> State:
         """Initial states [layers * directions, N, H] (h: [.., proj_size] with a projection), zeros unless given."""
@@ -167,6 +177,12 @@ class LSTM(_RNN):
     doi:10.1162/neco.1997.9.8.1735. {_RNN.__doc__}"""
     gates, states = 4, 2
 
+    def _whole(self, xs: Any, state: State, weights: tuple[Any, ...], reverse: bool) -> State | None:
+        if self.proj_size:
+            return None
+        w_ih, w_hh, b_ih, b_hh = weights
+        return tuple(lstm(F.linear(xs, w_ih, b_ih + b_hh), *state, w_hh, reverse=reverse))
+
     def forward(self, x: Any, state: State | None = None) -> tuple[Tensor, State]:
         return self._run(x, state)
 
@@ -180,6 +196,10 @@ class GRU(_RNN):
 
     def _step(self, x: Any, state: State, weights: tuple[Any, ...]) -> State:
         return _gru_step(x, state, weights)
+
+    def _whole(self, xs: Any, state: State, weights: tuple[Any, ...], reverse: bool) -> State | None:
+        w_ih, w_hh, b_ih, b_hh = weights
+        return (gru(F.linear(xs, w_ih, b_ih), *state, w_hh, b_hh, reverse=reverse),)
 
     def forward(self, x: Any, state: Any = None) -> tuple[Tensor, Any]:
         outputs, (last,) = self._run(x, None if state is None else (state,))

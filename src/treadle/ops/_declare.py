@@ -13,9 +13,13 @@
 | axes | `"m k, k n -> m n"` (see `_axes.py`), or a function giving it | error: write No("...") |
 | hlo | StableHLO name, or function(b, *operands, **attrs) of a builder | `expand` is lowered |
 | onnx | ONNX name, or function(g, *names, **attrs) of a graph writer | error: write No("...") |
-| amp | "narrow": products, 16-bit under `td.amp.autocast`, with the attribute of `_precision.py`; "wide": float32 there | as they come |
+| amp | "narrow": products (see `_precision.py`), 16-bit under autocast; "wide": float32 there | operands as they are |
+| kernel | function(b, *vectors, **attrs) of `kernels/vmath.py`: vector code | from `expand`, else XLA compiles it |
 | padded | rule(run, group): the op on padded axes (`_padding.py`) | `axes` with zeros in sums, or `expand` |
 | host | NumPy ufunc that is the op on float32 and float64, or No("reason why small operands are compiled") | `ref` |
+| group | how transforms/fuse takes it: an anchor ("product", "row", ...), "move", or function(node) | from `axes` |
+| formula | rule(t, *operands, **attrs) -> the element, see formula/of_fn.py | op itself if elementwise; `expand` |
+| images | numbers of the operands and of the results that are images [N, C, *s] | none is |
 | prepare | arguments -> values: promotion and broadcasting at the call | arguments must be tensors of fitting types |
 | effect | "" or what it does beside its results (such an op is never removed, merged or moved) | "" |
 | ordered | rule(run, inputs, token, **attrs) -> (outputs, token), see lower/ordering.py | `expand` |

@@ -27,6 +27,8 @@ declarations cover; the second says what each holds:
 * *axes*: how the axes of the operands meet those of the results. `...` are the axes without a name, `!x` must stay
   whole, `1` has size 1; `rule` means that it depends on the types and attributes.
 * *ONNX*: the ONNX operator; `rule`, a function that writes several or chooses; `expand`, the expansion is written.
+* *autocast*: under `td.amp.autocast` (see [precision](precision.md)) `narrow` ops compute in 16 bits, `wide` ones in
+  float32, the others in what they are given.
 * *dtypes*: what an operand may be in a call, found by trying; `int` are all eight integer types, `float` the four of 16
   to 64 bits, `complex` both. Region ops and calls take what their bodies take. In the first table: the ops that take
   all types of the kind; float32 and float64 stand apart from the 16-bit floats.
@@ -41,7 +43,7 @@ def document() -> str:
     parts += ["| " + " | ".join([name, *map(str, row)]) + " |" for name, row in counts.items()]
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     parts += ["| **all** | " + " | ".join(f"**{n}**" for n in totals) + " |", ""]
-    parts += _table(["family", "op", "what it gives", "gradient", "saved", "axes", "ONNX", "dtypes"], False)
+    parts += _table(["family", "op", "what it gives", "gradient", "saved", "axes", "ONNX", "autocast", "dtypes"], False)
     return "\n".join([*parts, *map(_row, ops)]) + "\n"
 
 
@@ -79,7 +81,7 @@ def _row(each: Op) -> str:
     first = each.doc.splitlines()[0]
     axes, onnx = _text(each.rules["axes"]), _text(each.rules["onnx"])
     dtypes = coverage.kinds(coverage.accepted(each))
-    cells = [family(each), f"`{each.name}`", first, _gradient(each), saved, axes, onnx, dtypes]
+    cells = [family(each), f"`{each.name}`", first, _gradient(each), saved, axes, onnx, each.rules.get("amp", ""), dtypes]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -6,13 +6,13 @@
 | "high" | hi(x) hi(y) + (hi(x) lo(y) + lo(x) hi(y)), hi and lo in bfloat16, sums in float32 | about 2**-16 |
 | "medium" | bf16(x) bf16(y), sums in float32 | about 2**-8 |
 
-A level is a bound: a back end may be more exact. What no bfloat16 holds: in "high" an infinity or NaN has no low part and
-takes no part in the two small products, so that inf * y stays what it is; a finite number beyond bfloat16's largest has
-that for its high part. In "medium" numbers are cast, so that those above 3.396e38 become infinite.
+A level is a bound: a back end may be more exact. What no bfloat16 holds: in "high" an infinity or NaN has no low part
+and takes no part in the two small products, so that inf * y stays what it is; a finite number beyond bfloat16's largest
+has that for its high part. In "medium" numbers are cast, so that those above 3.396e38 become infinite.
 
 The rules of such an op know nothing of the attribute: while one runs, the products that it makes (of a gradient, an
-expansion, a batch) take the level of its node. Other element types than float32 ignore it. `use` puts one thread's level
-in force for products of tensors. Source of the split: Henry, Tang & Heinecke 2019, arXiv:1904.06376.
+expansion, a batch) take the level of its node. Other element types than float32 ignore it. Source of the split: Henry,
+Tang & Heinecke 2019, arXiv:1904.06376.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Product(Op):
 
 def applies(operands: Any) -> bool:
     """Whether a level means anything: all operands are float32."""
-    return all([getattr(a, "dtype", None) in (float32, float32.np) for a in operands])
+    return all(getattr(a, "dtype", None) in (float32, float32.np) for a in operands)
 
 
 class _Rules(dict[str, Any]):
@@ -165,16 +165,17 @@ def halves(x: Any) -> tuple[Any, Any, Any]:
 
 # -------------------------------------------------------------------------------------------------------- the back end
 def _lowered(op: Op, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """XLA: on GPUs and TPUs the level is the product's `precision_config`. XLA's CPU back end has no product that gains
-    from the split, so "high" is computed as "highest" there, and "medium" as float32 of rounded operands."""
+    """XLA: on GPUs and TPUs the level is the product's `precision_config`. On CPUs three of XLA's products of bfloat16
+    take longer than one of float32, so "high" is computed as "highest", and "medium" from rounded operands."""
 
     @functools.wraps(rule)
     def run(b: Any, *operands: Any, precision: str = HIGHEST, **attrs: Any) -> Any:
         if b.platform != "cpu":
             return _at(precision, rule, b, *operands, **attrs)
-        if precision == "medium" and b.types[0].dtype is float32:
-            operands = tuple([_round(b, x, t) for x, t in zip(operands, b.types, strict=True)])
-        return _at(HIGHEST, rule, b, *operands, **attrs)
+        if precision != "medium" or b.types[0].dtype is not float32:
+            return _at(HIGHEST, rule, b, *operands, **attrs)
+        operands = tuple([_round(b, x, t) for x, t in zip(operands, b.types, strict=True)])
+        return _at(precision, rule, b, *operands, **attrs)
 
     return run
 

@@ -135,7 +135,7 @@ def _(g: Any, x: Any, *, alpha: float) -> Any:
     return g.node("Elu", x, alpha=alpha)
 
 
-@op(type=same_float, axes=UNARY, onnx="Softplus", samples=floats(1))
+@op(amp="wide", type=same_float, axes=UNARY, onnx="Softplus", samples=floats(1))
 def softplus(x: Value) -> Any:
     """log(1 + exp(x)) of each element, without overflow."""
 
@@ -157,7 +157,7 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * sigmoid(x),)
 
 
-@op(type=same_float, axes=UNARY, samples=floats(1), expand=lambda x: -softplus(-x))
+@op(amp="wide", type=same_float, axes=UNARY, samples=floats(1), expand=lambda x: -softplus(-x))
 def log_sigmoid(x: Value) -> Any:
     """log(1 / (1 + exp(-x))) of each element, without overflow."""
 

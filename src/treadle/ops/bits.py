@@ -39,12 +39,18 @@ def bit_and(x: Value, y: Value) -> Any:
     """Bits set in both, of each element. Raises E0106 for floats."""
 
 
+bit_and.kernel(lambda b, x, y: x & y)
+
+
 @op(
     type=same_bits, prepare=promoted, ref=np.bitwise_or, grad=NO_GRAD, axes=BINARY, hlo="or",
     onnx=_by_kind("BitwiseOr", "Or"), samples=integers(2, with_bool=True),
 )  # fmt: skip
 def bit_or(x: Value, y: Value) -> Any:
     """Bits set in one or both, of each element. Raises E0106 for floats."""
+
+
+bit_or.kernel(lambda b, x, y: x | y)
 
 
 @op(
@@ -55,6 +61,9 @@ def bit_xor(x: Value, y: Value) -> Any:
     """Bits set in one but not both, of each element. Raises E0106 for floats."""
 
 
+bit_xor.kernel(lambda b, x, y: x ^ y)
+
+
 @op(
     type=same_bits, ref=np.invert, grad=NO_GRAD, axes=UNARY, hlo="not", onnx=_by_kind("BitwiseNot", "Not"),
     samples=integers(1, with_bool=True),
@@ -63,9 +72,15 @@ def bit_not(x: Value) -> Any:
     """Every bit turned over, of each element. Raises E0106 for floats."""
 
 
+bit_not.kernel(lambda b, x: x ^ (-1 if b.dtype.bits > 1 else 1))
+
+
 @op(type=same_integer, grad=NO_GRAD, axes=UNARY, hlo="popcnt", onnx=NO_ONNX, samples=integers(1))
 def popcount(x: Value) -> Any:
     """How many bits are set, of each element, in its own type. Raises E0106 for floats and bools."""
+
+
+popcount.kernel(lambda b, x: b.call("llvm.ctpop", x))
 
 
 @popcount.ref
@@ -113,6 +128,9 @@ def shift_left(x: Value, y: Value) -> Any:
     """Bits of x moved up by y places, of each element; zeros come in. Raises E0106 for floats and bools, E0108."""
 
 
+shift_left.kernel(lambda b, x, y: b.shift("shl", x, y))
+
+
 @shift_left.ref
 def _(x: Any, y: Any) -> Any:
     return np.left_shift(_unsigned(x), _unsigned(y)).view(x.dtype)
@@ -124,6 +142,9 @@ def _(x: Any, y: Any) -> Any:
 )  # fmt: skip
 def shift_right_logical(x: Value, y: Value) -> Any:
     """Bits of x moved down by y places, of each element; zeros come in. Raises E0106 for floats and bools, E0108."""
+
+
+shift_right_logical.kernel(lambda b, x, y: b.shift("lshr", x, y))
 
 
 @shift_right_logical.ref
@@ -142,6 +163,9 @@ def shift_right_arithmetic(x: Value, y: Value) -> Any:
     """
 
 
+shift_right_arithmetic.kernel(lambda b, x, y: b.shift("ashr", x, y))
+
+
 @shift_right_arithmetic.ref
 def _(x: Any, y: Any) -> Any:
     bits = x.dtype.itemsize * 8
@@ -152,6 +176,9 @@ def _(x: Any, y: Any) -> Any:
 @op(axes=UNARY, grad=NO_GRAD, hlo=lambda b, x, *, dtype: b.op("bitcast_convert", x), onnx=NO_ONNX)
 def bitcast(x: Value, *, dtype: DType) -> Any:
     """The bits of each element read as `dtype`, of the same width. Raises E0122 when the widths differ or x is bool."""
+
+
+bitcast.kernel(lambda b, x, *, dtype: b.bits_as(x, dtype))
 
 
 @bitcast.type

@@ -24,6 +24,9 @@ def cast(x: Value, *, dtype: DType) -> Any:
     """
 
 
+cast.kernel(lambda b, x, *, dtype: b.convert(x, b.dtypes[0], dtype))
+
+
 @cast.type
 def _(x: TensorType, *, dtype: DType) -> TensorType:
     if x.dtype.kind == "c" and dtype.kind not in "cb":
@@ -89,6 +92,9 @@ def _(s: Samples) -> Iterator[Sample]:
 )
 def stop_gradient(x: Value) -> Any:
     """x itself; its derivative is zero. Raises E0106 for integers."""
+
+
+stop_gradient.kernel(lambda b, x: b.exact(x))
 
 
 @stop_gradient.jvp

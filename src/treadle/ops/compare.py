@@ -83,12 +83,18 @@ def equal(x: Value, y: Value) -> Any:
     """x == y of each element, bool. Raises E0108 when the shapes do not broadcast."""
 
 
+equal.kernel(lambda b, x, y: b.compare("eq", x, y))
+
+
 @op(
     type=compare_type, prepare=promoted, ref=np.not_equal, grad=NO_GRAD, axes=BINARY, hlo=_direction("NE"),
     onnx=lambda g, x, y: g.node("Not", g.node("Equal", x, y)), samples=any_pairs,
 )  # fmt: skip
 def not_equal(x: Value, y: Value) -> Any:
     """x != y of each element, bool. Raises E0108 when the shapes do not broadcast."""
+
+
+not_equal.kernel(lambda b, x, y: b.compare("ne", x, y))
 
 
 @op(
@@ -99,12 +105,18 @@ def less(x: Value, y: Value) -> Any:
     """x < y of each element, bool. Raises E0106 for complex numbers, E0108 when the shapes do not broadcast."""
 
 
+less.kernel(lambda b, x, y: b.compare("lt", x, y))
+
+
 @op(
     type=_order_type, prepare=promoted, ref=np.less_equal, grad=NO_GRAD, axes=BINARY, hlo=_direction("LE"),
     onnx="LessOrEqual", samples=ordered_pairs,
 )  # fmt: skip
 def less_equal(x: Value, y: Value) -> Any:
     """x <= y of each element, bool. Raises E0106 for complex numbers, E0108 when the shapes do not broadcast."""
+
+
+less_equal.kernel(lambda b, x, y: b.compare("le", x, y))
 
 
 @op(
@@ -115,12 +127,18 @@ def greater(x: Value, y: Value) -> Any:
     """x > y of each element, bool. Raises E0106 for complex numbers, E0108 when the shapes do not broadcast."""
 
 
+greater.kernel(lambda b, x, y: b.compare("gt", x, y))
+
+
 @op(
     type=_order_type, prepare=promoted, ref=np.greater_equal, grad=NO_GRAD, axes=BINARY, hlo=_direction("GE"),
     onnx="GreaterOrEqual", samples=ordered_pairs,
 )  # fmt: skip
 def greater_equal(x: Value, y: Value) -> Any:
     """x >= y of each element, bool. Raises E0106 for complex numbers, E0108 when the shapes do not broadcast."""
+
+
+greater_equal.kernel(lambda b, x, y: b.compare("ge", x, y))
 
 
 @op(
@@ -131,12 +149,18 @@ def logical_and(x: Value, y: Value) -> Any:
     """Both, of each element. Raises E0106 for tensors that are not bool."""
 
 
+logical_and.kernel(lambda b, x, y: x & y)
+
+
 @op(
     type=same_bool, prepare=promoted, ref=np.logical_or, grad=NO_GRAD, axes=BINARY, hlo="or", onnx="Or",
     samples=bools(2),
 )  # fmt: skip
 def logical_or(x: Value, y: Value) -> Any:
     """One or both, of each element. Raises E0106 for tensors that are not bool."""
+
+
+logical_or.kernel(lambda b, x, y: x | y)
 
 
 @op(
@@ -147,9 +171,15 @@ def logical_xor(x: Value, y: Value) -> Any:
     """One but not both, of each element. Raises E0106 for tensors that are not bool."""
 
 
+logical_xor.kernel(lambda b, x, y: x ^ y)
+
+
 @op(type=same_bool, ref=np.logical_not, grad=NO_GRAD, axes="... -> ...", hlo="not", onnx="Not", samples=bools(1))
 def logical_not(x: Value) -> Any:
     """The opposite of each element. Raises E0106 for tensors that are not bool."""
+
+
+logical_not.kernel(lambda b, x: x ^ 1)
 
 
 @op(ref=np.where, axes="..., ..., ... -> ...", hlo="select", onnx="Where")
@@ -159,6 +189,9 @@ def select(cond: Value, x: Value, y: Value) -> Any:
     cond: bool; x and y are promoted, all three broadcast; two Python floats are float32, two ints int64.
     Raises E0106 when cond is not bool, E0108 for unfit shapes.
     """
+
+
+select.kernel(lambda b, cond, x, y: b.exact(b.select(cond, x, y)))
 
 
 @select.prepare
@@ -209,6 +242,9 @@ def special_values(s: Samples) -> Iterator[Sample]:
 )  # fmt: skip
 def is_finite(x: Value) -> Any:
     """Whether each element is neither infinite nor NaN. Raises E0106 for tensors that are not float."""
+
+
+is_finite.kernel(lambda b, x: b.compare("lt", b.magnitude(x), float("inf")))
 
 
 @is_finite.onnx

@@ -36,7 +36,7 @@ from treadle.ops._windows import (
 )
 
 
-@op(jvp="multilinear")
+@op(images=((0,), (0,)), group="convolution", amp="narrow", jvp="multilinear")
 def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
     """y[n,o,t] = sum of x[n, c, t * stride + k * dilation - low] * w[o,c,k] over c and k; no flip of the kernel.
 
@@ -48,7 +48,7 @@ def conv(x: Value, w: Value, *, stride: Ints, padding: Pairs, dilation: Ints, gr
 conv.padded(_padding.filled(_padding.zero, places=True))
 
 
-@op(jvp="multilinear")
+@op(images=((0,), (0,)), group="convolution", amp="narrow", jvp="multilinear")
 def conv_input_grad(
     dy: Value, w: Value, *, input_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:
@@ -62,7 +62,13 @@ def conv_input_grad(
 conv_input_grad.padded(_padding.filled(_padding.zero, "input_size", places=True))
 
 
-@op(jvp="multilinear", onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"))
+@op(
+    images=((0, 1), ()),
+    group="convolution",
+    amp="narrow",
+    jvp="multilinear",
+    onnx=No("ONNX has no operator for a kernel's gradient; export the function, not its gradient"),
+)
 def conv_weight_grad(
     x: Value, dy: Value, *, kernel_size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:

@@ -11,7 +11,7 @@ from treadle.base.dtypes import DType, bool_, check_fits, complex64, float32, fl
 from treadle.base.errors import UserError
 from treadle.ir.op import No
 from treadle.ir.types import Literal, TensorType
-from treadle.ops import _padding
+from treadle.ops import _formulas, _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis
 
@@ -29,7 +29,7 @@ def _expanded(g: Any, array: Any, shape: tuple[int, ...]) -> Any:
 
 
 @op(
-    ref=lambda *, value, shape, dtype: np.full(shape, value, dtype.np),
+    ref=lambda *, value, shape, dtype: np.full(shape, value, dtype.np), formula=_formulas.full,
     grad=No("it has no tensor inputs"),
     axes="-> ...",
     hlo=lambda b, *, value, shape, dtype: b.splat(value, b.out[0]),
@@ -67,7 +67,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 @op(
-    type=lambda *, value: value.type,
+    type=lambda *, value: value.type, formula=_formulas.constant,
     ref=lambda *, value: value.array,
     grad=No("it has no tensor inputs"),
     axes=No("the numbers are given whole"),
@@ -90,7 +90,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 @op(
-    grad=No("it has no tensor inputs"),
+    grad=No("it has no tensor inputs"), formula=_formulas.iota,
     axes=No("an element depends on its global index"),
     hlo=lambda b, *, shape, axis, dtype: b.op("iota", iota_dimension=axis),
     onnx=lambda g, *, shape, axis, dtype: _expanded(g, _index(shape, axis, dtype), shape),

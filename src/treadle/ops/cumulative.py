@@ -88,7 +88,7 @@ def _samples(s: Samples) -> Iterator[Sample]:
 
 
 # ------------------------------------------------------------------------------------------------------------- product
-@op(batch="shift axis", onnx="expand", axes=lambda x, *, axis, reverse: _along(x, axis))
+@op(amp="wide", batch="shift axis", onnx="expand", axes=lambda x, *, axis, reverse: _along(x, axis))
 def cumprod(x: Value, *, axis: int, reverse: bool) -> Any:
     """Running product along `axis`, from the end if `reverse`. 16-bit floats are multiplied in float32.
 
@@ -124,7 +124,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 # -------------------------------------------------------------------------------------------------- logarithm of sums
-@op(batch="shift axis", onnx="expand", axes=lambda x, *, axis, reverse: _along(x, axis))
+@op(amp="wide", batch="shift axis", onnx="expand", axes=lambda x, *, axis, reverse: _along(x, axis))
 def cumlogsumexp(x: Value, *, axis: int, reverse: bool) -> Any:
     """log of the running sum of exp(x) along `axis` without overflow, from the end if `reverse`.
 

@@ -43,6 +43,9 @@ def add(x: Value, y: Value) -> Any:
     """x + y of each element. Raises E0106 for bool tensors, E0108 when the shapes do not broadcast."""
 
 
+add.kernel(lambda b, x, y: x + y)
+
+
 @add.grad
 def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     return d, d
@@ -53,6 +56,9 @@ def sub(x: Value, y: Value) -> Any:
     """x - y of each element. Raises E0106 for bool tensors, E0108 when the shapes do not broadcast."""
 
 
+sub.kernel(lambda b, x, y: x - y)
+
+
 @sub.grad
 def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     return d, -d
@@ -61,6 +67,9 @@ def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
 @op(type=same_number, prepare=promoted, ref=np.multiply, axes=BINARY, hlo="multiply", onnx="Mul", samples=numbers(2))
 def mul(x: Value, y: Value) -> Any:
     """x * y of each element. Raises E0106 for bool tensors, E0108 when the shapes do not broadcast."""
+
+
+mul.kernel(lambda b, x, y: x * y)
 
 
 @mul.grad
@@ -79,6 +88,9 @@ def _promoted_to_float(x: Any, y: Any) -> tuple[Value, ...]:
 @op(type=same_inexact, prepare=_promoted_to_float, ref=np.divide, axes=BINARY, hlo="divide", onnx="Div")
 def div(x: Value, y: Value) -> Any:
     """x / y of each element; integers and bools are divided as float32. Raises E0108 when shapes do not broadcast."""
+
+
+div.kernel(lambda b, x, y: x / y)
 
 
 @div.grad
@@ -103,6 +115,9 @@ def neg(x: Value) -> Any:
     """-x of each element; unsigned integers wrap around. Raises E0106 for bool tensors."""
 
 
+neg.kernel(lambda b, x: b.exact(-x))
+
+
 @neg.grad
 def _(x: Value, out: Value, d: Value) -> Grads:
     return (-d,)
@@ -111,6 +126,9 @@ def _(x: Value, out: Value, d: Value) -> Grads:
 @op(ref=np.abs, axes=UNARY, onnx="Abs", samples=numbers(1))
 def abs(x: Value) -> Any:
     """Absolute value of each element, real also for complex ones; its derivative at 0 is 0. Raises E0106 for bool."""
+
+
+abs.kernel(lambda b, x: b.exact(b.magnitude(x) if b.dtype.kind != "u" else x))
 
 
 @abs.type
@@ -133,6 +151,9 @@ def _(x: Value, out: Value, d: Value) -> Grads:
 @op(type=same_real, axes=UNARY, onnx="Sign", samples=numbers(1, with_complex=False))
 def sign(x: Value) -> Any:
     """-1, 0 or 1 of each element's type; NaN and -0.0 stay. Raises E0106 for bool and complex tensors."""
+
+
+sign.kernel(lambda b, x: b.exact(b.select(b.compare("gt", x, 0), 1, b.select(b.compare("lt", x, 0), -1, x))))
 
 
 @sign.ref
@@ -182,6 +203,9 @@ def truncated_remainder(x: Value, y: Value) -> Any:
 
     Raises E0106 for bool and complex tensors, E0108 when the shapes do not broadcast.
     """
+
+
+truncated_remainder.kernel(lambda b, x, y: x % y if x.is_float else b.whole_division(x, y)[1])
 
 
 @truncated_remainder.hlo
@@ -266,6 +290,9 @@ def truncated_div(x: Value, y: Value) -> Any:
     """x / y of integers cut toward zero, as C's /; by 0 it gives 0. Raises E0106 for tensors that are not integer."""
 
 
+truncated_div.kernel(lambda b, x, y: b.whole_division(x, y)[0])
+
+
 @truncated_div.ref
 def _(x: Any, y: Any) -> Any:
     down, rest = np.floor_divide(x, y), np.remainder(x, y)
@@ -331,6 +358,9 @@ def maximum(x: Value, y: Value) -> Any:
     """
 
 
+maximum.kernel(lambda b, x, y: b.larger(x, y))
+
+
 @maximum.grad
 def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     return _share(x, y, d, greater(x, y)), _share(x, y, d, less(x, y))
@@ -347,6 +377,9 @@ def minimum(x: Value, y: Value) -> Any:
     """
 
 
+minimum.kernel(lambda b, x, y: b.smaller(x, y))
+
+
 @minimum.grad
 def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     return _share(x, y, d, less(x, y)), _share(x, y, d, greater(x, y))
@@ -358,6 +391,9 @@ def clamp(low: Value, x: Value, high: Value) -> Any:
 
     Raises E0106 for bool and complex tensors, E0108 when the shapes do not broadcast.
     """
+
+
+clamp.kernel(lambda b, low, x, high: b.smaller(b.larger(x, low), high))
 
 
 @clamp.ref
@@ -390,6 +426,9 @@ def floor(x: Value) -> Any:
     """The largest whole number not above each element; its derivative is 0. Raises E0106 for integers."""
 
 
+floor.kernel(lambda b, x: b.exact(b.call("llvm.floor", x)))
+
+
 @floor.grad
 def _(x: Value, out: Value, d: Value) -> Grads:
     return (None,)
@@ -398,6 +437,9 @@ def _(x: Value, out: Value, d: Value) -> Grads:
 @op(type=same_float, ref=np.ceil, axes=UNARY, hlo="ceil", onnx="Ceil", samples=floats(1))
 def ceil(x: Value) -> Any:
     """The smallest whole number not below each element; its derivative is 0. Raises E0106 for integers."""
+
+
+ceil.kernel(lambda b, x: b.exact(b.call("llvm.ceil", x)))
 
 
 @ceil.grad
@@ -410,6 +452,9 @@ def round(x: Value) -> Any:
     """The nearest whole number, of two the even one; its derivative is 0. Raises E0106 for integers."""
 
 
+round.kernel(lambda b, x: b.exact(b.call("llvm.rint", x)))
+
+
 @round.grad
 def _(x: Value, out: Value, d: Value) -> Grads:
     return (None,)
@@ -418,6 +463,9 @@ def _(x: Value, out: Value, d: Value) -> Grads:
 @op(type=same_float, ref=widened(np.trunc), axes=UNARY, onnx="expand", samples=floats(1))
 def trunc(x: Value) -> Any:
     """Each element cut toward zero to a whole number; its derivative is 0. Raises E0106 for integers."""
+
+
+trunc.kernel(lambda b, x: b.exact(b.call("llvm.trunc", x)))
 
 
 @trunc.expand
@@ -430,7 +478,7 @@ def _(x: Value, out: Value, d: Value) -> Grads:
     return (None,)
 
 
-@op(type=same_number, ref=np.square, axes=UNARY, onnx="expand", samples=numbers(1), expand=lambda x: x * x)
+@op(amp="wide", type=same_number, ref=np.square, axes=UNARY, onnx="expand", samples=numbers(1), expand=lambda x: x * x)
 def square(x: Value) -> Any:
     """x * x of each element. Raises E0106 for bool tensors."""
 
@@ -441,6 +489,7 @@ def _(x: Value, out: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_inexact, ref=widened(np.reciprocal), axes=UNARY, onnx="Reciprocal", samples=floats(1),
     expand=lambda x: 1 / x,
 )  # fmt: skip

@@ -38,13 +38,16 @@ def inexact(low: float | None = None) -> Callable[[Samples], Iterator[Sample]]:
     return make
 
 
-@op(type=same_real, prepare=promoted, axes=BINARY, onnx="Pow")
+@op(amp="wide", type=same_real, prepare=promoted, axes=BINARY, onnx="Pow")
 def pow(x: Value, y: Value) -> Any:
     """x ** y of each element. Integers to negative powers give 0 (1 or -1 where x is); negative to broken ones NaN.
 
     d/dx is finite at x = 0 for y >= 1 and for y = 0; d/dy is taken as 0 where x <= 0, where it does not exist.
     Raises E0106 for bool and complex tensors, E0108 when the shapes do not broadcast.
     """
+
+
+pow.kernel(lambda b, x, y: b.by_lanes("pow", x, y))
 
 
 @pow.ref
@@ -109,7 +112,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2], f64[3], bad="E0108")
 
 
-@op(axes=UNARY, onnx="expand")
+@op(amp="wide", axes=UNARY, onnx="expand")
 def integer_pow(x: Value, *, exponent: int) -> Any:
     """x ** exponent of each element, by repeated products.
 
@@ -168,9 +171,12 @@ def _one_of(g: Any) -> Any:
     return g.const(np.ones((), g.types[0].dtype.np))
 
 
-@op(type=same_inexact, ref=np.exp, axes=UNARY, hlo="exponential", onnx="Exp", samples=inexact())
+@op(amp="wide", type=same_inexact, ref=np.exp, axes=UNARY, hlo="exponential", onnx="Exp", samples=inexact())
 def exp(x: Value) -> Any:
     """e ** x of each element. Raises E0106 for integers."""
+
+
+exp.kernel(lambda b, x: b.exp(x))
 
 
 @exp.grad
@@ -178,9 +184,12 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * y,)
 
 
-@op(type=same_float, ref=widened(np.expm1), axes=UNARY, hlo="exponential_minus_one", samples=floats(1))
+@op(amp="wide", type=same_float, ref=widened(np.expm1), axes=UNARY, hlo="exponential_minus_one", samples=floats(1))
 def expm1(x: Value) -> Any:
     """e ** x - 1 of each element, exact near 0. Raises E0106 for integers."""
+
+
+expm1.kernel(lambda b, x: b.expm1(x))
 
 
 @expm1.onnx
@@ -193,9 +202,12 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * (y + 1),)
 
 
-@op(type=same_inexact, ref=np.log, axes=UNARY, hlo="log", onnx="Log", samples=inexact(0.2))
+@op(amp="wide", type=same_inexact, ref=np.log, axes=UNARY, hlo="log", onnx="Log", samples=inexact(0.2))
 def log(x: Value) -> Any:
     """Natural logarithm of each element; -inf at 0, NaN below. Raises E0106 for integers."""
+
+
+log.kernel(lambda b, x: b.log(x))
 
 
 @log.grad
@@ -203,9 +215,12 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d / x,)
 
 
-@op(type=same_float, ref=widened(np.log1p), axes=UNARY, hlo="log_plus_one", samples=floats(1, -0.7))
+@op(amp="wide", type=same_float, ref=widened(np.log1p), axes=UNARY, hlo="log_plus_one", samples=floats(1, -0.7))
 def log1p(x: Value) -> Any:
     """log(1 + x) of each element, exact near 0. Raises E0106 for integers."""
+
+
+log1p.kernel(lambda b, x: b.log1p(x))
 
 
 @log1p.onnx
@@ -223,14 +238,20 @@ def sqrt(x: Value) -> Any:
     """Square root of each element; NaN below 0; the derivative at 0 is infinite. Raises E0106 for integers."""
 
 
+sqrt.kernel(lambda b, x: b.sqrt(x))
+
+
 @sqrt.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (0.5 * d / y,)
 
 
-@op(type=same_float, ref=widened(lambda x: 1 / np.sqrt(x)), axes=UNARY, hlo="rsqrt", samples=floats(1, 0.2))
+@op(amp="wide", type=same_float, ref=widened(lambda x: 1 / np.sqrt(x)), axes=UNARY, hlo="rsqrt", samples=floats(1, 0.2))
 def rsqrt(x: Value) -> Any:
     """1 / sqrt(x) of each element; infinite at 0, NaN below. Raises E0106 for integers."""
+
+
+rsqrt.kernel(lambda b, x: b.rsqrt(x))
 
 
 @rsqrt.onnx
@@ -248,6 +269,9 @@ def cbrt(x: Value) -> Any:
     """Cube root of each element, negative for negative ones. Raises E0106 for integers."""
 
 
+cbrt.kernel(lambda b, x: b.by_lanes("cbrt", x))
+
+
 @cbrt.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (d / (3 * (y * y)),)
@@ -256,6 +280,9 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 @op(type=same_float, ref=widened(np.sin), axes=UNARY, hlo="sine", onnx="Sin", samples=floats(1))
 def sin(x: Value) -> Any:
     """Sine of each element, in radians. Raises E0106 for integers."""
+
+
+sin.kernel(lambda b, x: b.sin(x))
 
 
 @sin.grad
@@ -268,14 +295,20 @@ def cos(x: Value) -> Any:
     """Cosine of each element, in radians. Raises E0106 for integers."""
 
 
+cos.kernel(lambda b, x: b.cos(x))
+
+
 @cos.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (-d * sin(x),)
 
 
-@op(type=same_float, ref=widened(np.tan), axes=UNARY, hlo="tan", onnx="Tan", samples=floats(1, -1.2, 1.2))
+@op(amp="wide", type=same_float, ref=widened(np.tan), axes=UNARY, hlo="tan", onnx="Tan", samples=floats(1, -1.2, 1.2))
 def tan(x: Value) -> Any:
     """Tangent of each element, in radians. Raises E0106 for integers."""
+
+
+tan.kernel(lambda b, x: b.by_lanes("tan", x))
 
 
 @tan.grad
@@ -284,6 +317,7 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_float, prepare=promoted, ref=widened(np.arctan2), axes=BINARY, hlo="atan2", onnx=NO_ONNX,
     samples=floats(2),
 )  # fmt: skip
@@ -292,6 +326,9 @@ def atan2(y: Value, x: Value) -> Any:
 
     Raises E0106 for integers, E0108 when the shapes do not broadcast.
     """
+
+
+atan2.kernel(lambda b, y, x: b.by_lanes("atan2", y, x))
 
 
 @atan2.grad
@@ -305,6 +342,9 @@ def tanh(x: Value) -> Any:
     """Hyperbolic tangent of each element. x: float[...] or complex[...]. Raises E0106 for integers."""
 
 
+tanh.kernel(lambda b, x: b.tanh(x))
+
+
 @tanh.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * (1 - y * y),)
@@ -316,6 +356,9 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 )  # fmt: skip
 def sigmoid(x: Value) -> Any:
     """1 / (1 + exp(-x)) of each element. Raises E0106 for integers."""
+
+
+sigmoid.kernel(lambda b, x: b.sigmoid(x))
 
 
 @sigmoid.grad
@@ -333,12 +376,15 @@ def erf(x: Value) -> Any:
     """2 / sqrt(pi) times the integral of exp(-t * t) from 0 to each element. Raises E0106 for integers."""
 
 
+erf.kernel(lambda b, x: b.erf(x))
+
+
 @erf.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * (_2_BY_ROOT_PI * exp(-(x * x))),)
 
 
-@op(type=same_float, axes=UNARY, hlo="chlo.erf_inv", onnx=NO_ONNX, samples=floats(1, -0.9, 0.9))
+@op(amp="wide", type=same_float, axes=UNARY, hlo="chlo.erf_inv", onnx=NO_ONNX, samples=floats(1, -0.9, 0.9))
 def erf_inv(x: Value) -> Any:
     """The y with erf(y) = x of each element; infinite at -1 and 1, NaN beyond. Raises E0106 for integers.
 

@@ -15,7 +15,7 @@ from treadle.base.dtypes import DType, float32, float64, int32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32, i64
-from treadle.ops import _padding
+from treadle.ops import _formulas, _padding
 from treadle.ops._batching import merged, moved, own_places, parted
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axis, same_number
@@ -91,7 +91,7 @@ def _take_names(x: int, indices: int, axis: int, mark: str = "") -> tuple[str, s
     return " ".join(whole), " ".join(index), " ".join([*names[:axis], *index, *names[axis + 1 :]])
 
 
-@op(jvp="linear")
+@op(formula=_formulas.take, jvp="linear")
 def take(x: Value, indices: Value, *, axis: int) -> Any:
     """Slices of x at `indices` along `axis`: the axis is replaced by the axes of indices, as `numpy.take`.
 
@@ -392,7 +392,7 @@ def _along_names(rank: int, axis: int) -> tuple[str, str]:
     return tuple(" ".join([*names[:axis], whole, *names[axis + 1 :]]) for whole in ("!x", "!i"))  # type: ignore[return-value]
 
 
-@op(jvp="linear", batch="shift axis")
+@op(formula=_formulas.take_along_axis, jvp="linear", batch="shift axis")
 def take_along_axis(x: Value, indices: Value, *, axis: int) -> Any:
     """result[.., i, ..] = x[.., indices[.., i, ..], ..]: along `axis`, an own index for each place.
 
@@ -543,7 +543,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(np.array([True]), i32[1], np.array([True]), axis=0, bad="E0106")
 
 
-@op(batch="leading", onnx="expand")
+@op(formula=_formulas.one_hot, batch="leading", onnx="expand")
 def one_hot(indices: Value, *, depth: int, dtype: DType) -> Any:
     """result[..., k] = 1 where indices[...] == k, else 0, for k below `depth`; an index out of range gives zeros.
 

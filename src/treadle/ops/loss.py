@@ -23,7 +23,7 @@ from treadle.ops.reduce import reduce_sum, wide, wide_dtype, widen
 from treadle.ops.shape import LETTERS, reshape, zeros_like
 
 
-@op(batch="leading", onnx="expand")
+@op(group="row", batch="leading", onnx="expand")
 def cross_entropy(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
     """log(sum(exp(logits))) - logits[label] of each sample; 0 where the label is `ignore_index`.
 
@@ -33,7 +33,7 @@ def cross_entropy(logits: Value, labels: Value, *, ignore_index: int | None) -> 
     """
 
 
-@op(batch="leading", onnx="expand")
+@op(group="row", batch="leading", onnx="expand")
 def cross_entropy_fwd(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
     """`cross_entropy` that also gives shift = max(logits) and total = sum(exp(logits - shift)), for the gradient.
 
@@ -42,7 +42,7 @@ def cross_entropy_fwd(logits: Value, labels: Value, *, ignore_index: int | None)
     """
 
 
-@op(batch="leading", onnx="expand")
+@op(group="row", batch="leading", onnx="expand")
 def cross_entropy_grad(
     logits: Value, labels: Value, shift: Value, total: Value, d: Value, *, ignore_index: int | None
 ) -> Any:

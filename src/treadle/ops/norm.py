@@ -18,6 +18,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
 from treadle.ops import _padding
 from treadle.ops._declare import Sample, Samples, op
+from treadle.ops._formulas import folded
 from treadle.ops._types import normal_axis, same_float
 from treadle.ops.casting import cast
 from treadle.ops.functions import exp, log, rsqrt
@@ -70,7 +71,10 @@ def _shift_type(x: TensorType, *, axes: Ints) -> TensorType:
     return reduced(same_float(x), axes=axes)
 
 
-@op(batch="shift axes", type=_shift_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceMax"))
+@op(
+    batch="shift axes", formula=folded("maximum"), type=_shift_type, axes=keep_axes_whole,
+    onnx=onnx_reduce("ReduceMax"),
+)  # fmt: skip
 def exp_shift(x: Value, *, axes: Ints) -> Any:
     """What to subtract from x before exp(x): the largest element over `axes`, -inf of none, any number beside a NaN.
 
@@ -113,7 +117,7 @@ def _shifted(x: Value, axis: int) -> Value:
     return y - widen(exp_shift(y, axes=(axis,)), y, (axis,))
 
 
-@op(batch="shift axis", type=_along, axes=_one_axis_whole, samples=_axis_samples(1))
+@op(group="row", amp="wide", batch="shift axis", type=_along, axes=_one_axis_whole, samples=_axis_samples(1))
 def softmax(x: Value, *, axis: int) -> Any:
     """exp(x) / sum(exp(x)) along `axis`, without overflow: the largest element is taken out first.
 
@@ -147,7 +151,7 @@ def _(g: Any, x: str, *, axis: int) -> Any:
     return g.node("Softmax", x, axis=axis)
 
 
-@op(batch="shift axis", type=_along, axes=_one_axis_whole, onnx=GRAD_ONNX, samples=_axis_samples(2))
+@op(group="row", batch="shift axis", type=_along, axes=_one_axis_whole, onnx=GRAD_ONNX, samples=_axis_samples(2))
 def softmax_grad(y: Value, d: Value, *, axis: int) -> Any:
     """y * (d - sum(y * d)): the gradient of softmax whose result was y. Raises E0105, E0106, E0107."""
 
@@ -158,7 +162,7 @@ def _(y: Value, d: Value, *, axis: int) -> Any:
     return cast(p * (dp - widen(reduce_sum(p * dp, axes=(axis,)), p, (axis,))), dtype=y.dtype)
 
 
-@op(batch="shift axis", type=_along, axes=_one_axis_whole, samples=_axis_samples(1))
+@op(group="row", amp="wide", batch="shift axis", type=_along, axes=_one_axis_whole, samples=_axis_samples(1))
 def log_softmax(x: Value, *, axis: int) -> Any:
     """x - log(sum(exp(x))) along `axis`, without overflow. x: float[...]. Raises as `softmax`."""
 
@@ -189,7 +193,7 @@ def _(g: Any, x: str, *, axis: int) -> Any:
     return g.node("LogSoftmax", x, axis=axis)
 
 
-@op(batch="shift axis", type=_along, axes=_one_axis_whole, onnx=GRAD_ONNX, samples=_axis_samples(2))
+@op(group="row", batch="shift axis", type=_along, axes=_one_axis_whole, onnx=GRAD_ONNX, samples=_axis_samples(2))
 def log_softmax_grad(y: Value, d: Value, *, axis: int) -> Any:
     """d - exp(y) * sum(d): the gradient of log_softmax whose result was y. Raises E0105, E0106, E0107."""
 
@@ -256,7 +260,7 @@ def _as_rows(parameter: Value, like: Value) -> Value:
     return spread
 
 
-@op(batch="leading 1", axes=_row_axes("xpp", "x"))
+@op(group="row", batch="leading 1", axes=_row_axes("xpp", "x"))
 def layer_norm(x: Value, scale: Value, bias: Value, *, axes_count: int, eps: float) -> Any:
     """(x - mean) / sqrt(var + eps) * scale + bias, with mean and variance over the last `axes_count` axes of x.
 
@@ -346,7 +350,7 @@ def _grad_samples(statistics: int) -> Any:
 layer_norm.samples(_norm_samples(2, eps=1e-3))
 
 
-@op(batch="leading 1", axes=_row_axes("xpp", "xss"), onnx="expand", samples=_norm_samples(2, eps=1e-3))
+@op(group="row", batch="leading 1", axes=_row_axes("xpp", "xss"), onnx="expand", samples=_norm_samples(2, eps=1e-3))
 def layer_norm_fwd(x: Value, scale: Value, bias: Value, *, axes_count: int, eps: float) -> Any:
     """`layer_norm` that also gives mean and 1 / sqrt(var + eps), float[...], for the gradient. Raises as it."""
 
@@ -367,7 +371,7 @@ def _(x: Value, scale: Value, bias: Value, *, axes_count: int, eps: float) -> An
     return cast(y, dtype=x.dtype), mean, rstd
 
 
-@op(axes=_row_axes("xpssx", "xpp"), onnx=GRAD_ONNX, samples=_grad_samples(2))
+@op(group="row", axes=_row_axes("xpssx", "xpp"), onnx=GRAD_ONNX, samples=_grad_samples(2))
 def layer_norm_grad(x: Value, scale: Value, mean: Value, rstd: Value, d: Value, *, axes_count: int) -> Any:
     """The gradients of `layer_norm` for x, scale and bias. Raises as it, and E0156 for wrong statistics or d."""
 
@@ -389,7 +393,7 @@ def _(x: Value, scale: Value, mean: Value, rstd: Value, d: Value, *, axes_count:
     return cast(dx, dtype=x.dtype), _over_lead(dy * normal, axes_count, scale), _over_lead(dy, axes_count, scale)
 
 
-@op(batch="leading 1", axes=_row_axes("xp", "x"), onnx="expand", samples=_norm_samples(1, eps=1e-3))
+@op(group="row", batch="leading 1", axes=_row_axes("xp", "x"), onnx="expand", samples=_norm_samples(1, eps=1e-3))
 def rms_norm(x: Value, scale: Value, *, axes_count: int, eps: float) -> Any:
     """x / sqrt(mean(x**2) + eps) * scale, the mean over the last `axes_count` axes of x.
 
@@ -427,7 +431,7 @@ def _(x: Value, scale: Value, y: Value, saved: tuple[Value], d: Value, *, axes_c
     return dx, dscale
 
 
-@op(batch="leading 1", axes=_row_axes("xp", "xs"), onnx="expand", samples=_norm_samples(1, eps=1e-3))
+@op(group="row", batch="leading 1", axes=_row_axes("xp", "xs"), onnx="expand", samples=_norm_samples(1, eps=1e-3))
 def rms_norm_fwd(x: Value, scale: Value, *, axes_count: int, eps: float) -> Any:
     """`rms_norm` that also gives 1 / sqrt(mean(x**2) + eps), float[...], for the gradient. Raises as `layer_norm`."""
 
@@ -444,7 +448,7 @@ def _(x: Value, scale: Value, *, axes_count: int, eps: float) -> Any:
     return cast(w * widen(rstd, w, axes) * _as_rows(scale, w), dtype=x.dtype), rstd
 
 
-@op(axes=_row_axes("xpsx", "xp"), onnx=GRAD_ONNX, samples=_grad_samples(1))
+@op(group="row", axes=_row_axes("xpsx", "xp"), onnx=GRAD_ONNX, samples=_grad_samples(1))
 def rms_norm_grad(x: Value, scale: Value, rstd: Value, d: Value, *, axes_count: int) -> Any:
     """The gradients of `rms_norm` for x and scale. Raises as `layer_norm_grad`."""
 

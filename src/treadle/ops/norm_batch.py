@@ -22,7 +22,7 @@ from treadle.ops.functions import rsqrt
 from treadle.ops.reduce import reduce_sum, wide, wide_dtype, widen
 
 
-@op(onnx="expand")
+@op(images=((0,), (0,)), group="row", onnx="expand")
 def batch_norm(x: Value, scale: Value, bias: Value, *, eps: float) -> Any:
     """y = (x - mean) / sqrt(var + eps) * scale + bias, with mean and var of this batch: (y, mean, var).
 
@@ -31,7 +31,7 @@ def batch_norm(x: Value, scale: Value, bias: Value, *, eps: float) -> Any:
     """
 
 
-@op()
+@op(images=((0,), (0,)))
 def batch_norm_inference(x: Value, scale: Value, bias: Value, mean: Value, var: Value, *, eps: float) -> Any:
     """(x - mean) / sqrt(var + eps) * scale + bias with given statistics.
 
@@ -39,7 +39,7 @@ def batch_norm_inference(x: Value, scale: Value, bias: Value, mean: Value, var: 
     """
 
 
-@op(onnx="expand")
+@op(images=((0, 4), (0,)), group="row", onnx="expand")
 def batch_norm_grad(
     x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, *, eps: float
 ) -> Any:

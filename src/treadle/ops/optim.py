@@ -49,7 +49,7 @@ def _spread(number: Value, like: Value) -> Value:
     return made
 
 
-@op(axes="..., ..., ..., -> ..., ...", onnx="expand")
+@op(group="update", axes="..., ..., ..., -> ..., ...", onnx="expand")
 def sgd_update(
     param: Value, grad: Value, buffer: Value, lr: Value, *, momentum: float, weight_decay: float, nesterov: bool
 ) -> Any:
@@ -106,7 +106,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f32[2], f32[2], f32[2], f32[2], bad="E0144", **attrs)
 
 
-@op(axes="..., ..., ..., ..., , -> ..., ..., ...", onnx="expand")
+@op(group="update", axes="..., ..., ..., ..., , -> ..., ..., ...", onnx="expand")
 def adam_update(
     param: Value,
     grad: Value,

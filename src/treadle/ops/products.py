@@ -14,6 +14,7 @@ from treadle.base.dtypes import bfloat16, float32
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
+from treadle.ops import _formulas
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import broadcast_shapes, cast_together, same_inexact
 from treadle.ops.reduce import broadcast_to, wide_array
@@ -30,6 +31,8 @@ def _same_batches(x: Any, y: Any) -> tuple[Value, ...]:
 
 
 @op(
+    group="product", formula=_formulas.matmul,
+    amp="narrow",
     jvp="multilinear",
     prepare=_same_batches,
     axes="... m k, ... k n -> ... m n",
@@ -105,7 +108,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[2, 2], i32[2, 2], bad="E0106")
 
 
-@op(jvp="multilinear", prepare=cast_together)
+@op(formula=_formulas.contract, group="product", amp="narrow", jvp="multilinear", prepare=cast_together)
 def contract(x: Value, y: Value, *, spec: str) -> Any:
     """The product of x and y summed over the letters that the result lacks: spec "bij,bjk->bik" as `numpy.einsum`.
 

@@ -24,7 +24,7 @@ from treadle.ops.reduce import reduce_sum, wide, wide_array, widen
 from treadle.ops.shape import concatenate, slice_
 
 
-@op(axes="n !i, n !h, n !h, !g !i, !g !h, !g -> n !h, n !h", onnx="expand")
+@op(group="recurrent", amp="narrow", axes="n !i, n !h, n !h, !g !i, !g !h, !g -> n !h, n !h", onnx="expand")
 def lstm_cell(x: Value, h: Value, c: Value, w_ih: Value, w_hh: Value, b: Value) -> Any:
     """The next (h, c): c' = f * c + i * g and h' = o * tanh(c'), gates i, f, g, o of x w_ih^T + h w_hh^T + b.
 
@@ -33,12 +33,14 @@ def lstm_cell(x: Value, h: Value, c: Value, w_ih: Value, w_hh: Value, b: Value) 
     """
 
 
-@op(axes="n !i, n !h, n !h, !g !i, !g !h, !g -> n !h, n !h, n !g", onnx="expand")
+@op(group="recurrent", amp="narrow", axes="n !i, n !h, n !h, !g !i, !g !h, !g -> n !h, n !h, n !g", onnx="expand")
 def lstm_cell_fwd(x: Value, h: Value, c: Value, w_ih: Value, w_hh: Value, b: Value) -> Any:
     """`lstm_cell` that also gives the gates, float[N, 4H], for the gradient. Raises as `lstm_cell`."""
 
 
 @op(
+    group="recurrent",
+    amp="narrow",
     axes="n !i, n !h, n !h, !g !i, !g !h, n !h, n !g, n !h, n !h -> n !i, n !h, n !h, !g !i, !g !h, !g",
     onnx="expand",
 )
@@ -48,7 +50,7 @@ def lstm_cell_grad(
     """The gradients of `lstm_cell` for its six operands, from its second result and its gates. Raises as it."""
 
 
-@op(axes="n !i, n !h, !g !i, !g !h, !g, !g -> n !h", onnx="expand")
+@op(group="recurrent", amp="narrow", axes="n !i, n !h, !g !i, !g !h, !g, !g -> n !h", onnx="expand")
 def gru_cell(x: Value, h: Value, w_ih: Value, w_hh: Value, b_ih: Value, b_hh: Value) -> Any:
     """The next h = (1 - z) * n + z * h with n = tanh(x_n + r * h_n), r and z sigmoids of x_r + h_r and x_z + h_z.
 

@@ -16,7 +16,7 @@ from treadle.base.errors import UserError
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
-from treadle.ops import _padding
+from treadle.ops import _formulas, _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import normal_axes, normal_axis, same_float, same_inexact, same_number, same_real
 from treadle.ops.casting import cast
@@ -54,7 +54,7 @@ def _spread(x: Any, *, shape: tuple[int, ...]) -> Any:
     return np.ndarray(shape, x.dtype, x, 0, [0] * skip + strides)
 
 
-@op(jvp="linear", ref=_spread)
+@op(formula=_formulas.broadcast_to, group="move", jvp="linear", ref=_spread)
 def broadcast_to(x: Value, *, shape: tuple[int, ...]) -> Any:
     """x repeated along new leading axes and axes of size 1, as NumPy. Raises E0108 when x does not fit `shape`."""
 
@@ -177,6 +177,8 @@ def _number_samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    group="reduce", formula=_formulas.folded("add"),
+    amp="wide",
     host=np.add.reduce,
     jvp="linear",
     batch="shift axes",
@@ -261,7 +263,7 @@ def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: st
 
 
 @op(
-    host=np.maximum.reduce,
+    host=np.maximum.reduce, formula=_formulas.folded("maximum"),
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
@@ -290,7 +292,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
-    host=np.minimum.reduce,
+    host=np.minimum.reduce, formula=_formulas.folded("minimum"),
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
@@ -319,6 +321,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
+    amp="wide", formula=_formulas.folded("mul"),
     host=np.multiply.reduce, batch="shift axes", type=_number_type, axes=keep_axes_whole, onnx=onnx_reduce("ReduceProd")
 )
 def reduce_prod(x: Value, *, axes: tuple[int, ...]) -> Any:
@@ -399,6 +402,7 @@ def _float_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 
 @op(
+    amp="wide",
     host=_host_mean,
     jvp="linear",
     batch="shift axes",
@@ -443,7 +447,7 @@ def _bool_samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
-    batch="shift axes",
+    batch="shift axes", formula=_formulas.folded("minimum"),
     type=_bool_type,
     ref=lambda x, *, axes: np.all(x, axis=axes),
     grad=No("truth values have no derivative"),
@@ -460,7 +464,7 @@ reduce_and.padded(_padding.filled(_padding.one))
 
 
 @op(
-    batch="shift axes",
+    batch="shift axes", formula=_formulas.folded("maximum"),
     type=_bool_type,
     ref=lambda x, *, axes: np.any(x, axis=axes),
     grad=No("truth values have no derivative"),
@@ -476,7 +480,7 @@ def reduce_or(x: Value, *, axes: tuple[int, ...]) -> Any:
 reduce_or.padded(_padding.filled(_padding.zero))
 
 
-@op(batch="shift axes", type=_extreme_type, axes=keep_axes_whole, onnx="expand")
+@op(amp="wide", batch="shift axes", type=_extreme_type, axes=keep_axes_whole, onnx="expand")
 def logsumexp(x: Value, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes` without overflow: the largest element m is taken out first.
 
@@ -520,7 +524,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[3], axes=(0,), bad="E0106")
 
 
-@op(jvp="linear", batch="shift axis")
+@op(amp="wide", jvp="linear", batch="shift axis")
 def cumsum(x: Value, *, axis: int, reverse: bool) -> Any:
     """Running sum along `axis`, each element included; from the end if `reverse`. 16-bit floats are summed in float32.
 

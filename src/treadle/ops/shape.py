@@ -16,7 +16,7 @@ from treadle.base.errors import UserError
 from treadle.ir import op as op_table
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, bf16, f32, f64, i32
-from treadle.ops import _padding
+from treadle.ops import _formulas, _padding
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import cast_together, is_scalar, normal_axes, normal_axis
 from treadle.ops.creation import full
@@ -31,7 +31,12 @@ def zeros_like(x: Value, shape: Ints | None = None) -> Value:
     return made
 
 
-@op(jvp="linear", ref=lambda x, *, shape: np.reshape(x, shape), hlo=lambda b, x, *, shape: b.op("reshape", x))
+@op(
+    group="move", formula=_formulas.reshape,
+    jvp="linear",
+    ref=lambda x, *, shape: np.reshape(x, shape),
+    hlo=lambda b, x, *, shape: b.op("reshape", x),
+)
 def reshape(x: Value, *, shape: Ints) -> Any:
     """The elements of x, row by row, in another shape. Raises E0112 when the counts differ or a size is negative."""
 
@@ -83,7 +88,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], shape=(4,), bad="E0112")
 
 
-@op(jvp="linear", ref=lambda x, *, perm: np.transpose(x, perm))
+@op(formula=_formulas.transpose, group="move", jvp="linear", ref=lambda x, *, perm: np.transpose(x, perm))
 def transpose(x: Value, *, perm: Ints) -> Any:
     """Axes of x reordered: result.shape[i] == x.shape[perm[i]]. Raises E0113 if perm is no permutation."""
 
@@ -133,7 +138,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 @op(
-    jvp="linear",
+    jvp="linear", formula=_formulas.reverse,
     batch="shift axes",
     ref=lambda x, *, axes: np.flip(x, axes),
     hlo=lambda b, x, *, axes: b.op("reverse", x, dimensions=axes),
@@ -180,7 +185,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2], axes=(1,), bad="E0107")
 
 
-@op(jvp="linear")
+@op(formula=_formulas.slice_, group="move", jvp="linear")
 def slice_(x: Value, *, starts: Ints, limits: Ints, strides: Ints) -> Any:
     """x[start:limit:stride] of every axis, 0 <= start <= limit <= size, stride >= 1. Raises E0134 for other numbers."""
 
@@ -251,7 +256,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3, 2], starts=(0,), limits=(2,), strides=(1,), bad="E0134")
 
 
-@op(jvp="linear")
+@op(formula=_formulas.pad, jvp="linear")
 def pad(x: Value, value: Value, *, low: Ints, high: Ints, interior: Ints) -> Any:
     """x with `low` elements before, `high` after and `interior` between its elements, all equal to `value` (0-d).
 
@@ -365,7 +370,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 
 @op(
-    jvp="linear",
+    jvp="linear", formula=_formulas.concatenate,
     batch="shift axis",
     prepare=cast_together,
     ref=lambda *xs, axis: np.concatenate(xs, axis),

@@ -58,6 +58,7 @@ def _samples(s: Samples) -> Iterator[Sample]:
 
 
 @op(
+    amp="wide",
     type=same_float, axes=UNARY, onnx=NO_ONNX, samples=_samples,
     ref=in_float64(lambda x: np.frompyfunc(_lgamma_of_one, 1, 1)(x)),
 )  # fmt: skip
@@ -103,7 +104,7 @@ def _digamma_of(x: Any) -> Any:
     return np.where(x == 0, -1 / x, np.where(x < 0, value - pole, value))
 
 
-@op(type=same_float, ref=_digamma_of, axes=UNARY, onnx=NO_ONNX, samples=_samples)
+@op(amp="wide", type=same_float, ref=_digamma_of, axes=UNARY, onnx=NO_ONNX, samples=_samples)
 def digamma(x: Value) -> Any:
     """The derivative of lgamma, of each element; infinite at 0, NaN at negative whole numbers.
 
@@ -122,7 +123,7 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d * polygamma(x, order=1),)
 
 
-@op(axes=UNARY, onnx="expand")
+@op(amp="wide", axes=UNARY, onnx="expand")
 def polygamma(x: Value, *, order: int) -> Any:
     """The derivative of digamma of this order, 1 to 100, of each element; infinite at 0 and negative whole numbers.
 
@@ -197,6 +198,7 @@ def _(s: Samples) -> Iterator[Sample]:
 
 # --------------------------------------------------------------------------------------------------------------- error
 @op(
+    amp="wide",
     type=same_float, axes=UNARY, hlo=wide_hlo("chlo.erfc"), samples=floats(1),
     ref=in_float64(lambda x: np.frompyfunc(math.erfc, 1, 1)(x)),
 )  # fmt: skip

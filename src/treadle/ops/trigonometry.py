@@ -40,10 +40,14 @@ def wide_hlo(name: str) -> Callable[..., Any]:
 
 
 @op(
+    amp="wide",
     type=same_inexact, ref=widened(np.sinh), axes=UNARY, hlo=wide_hlo("chlo.sinh"), onnx="Sinh", samples=inexact()
 )  # fmt: skip
 def sinh(x: Value) -> Any:
     """(exp(x) - exp(-x)) / 2 of each element, exact near 0. Raises E0106 for integers."""
+
+
+sinh.kernel(lambda b, x: b.by_lanes("sinh", x))
 
 
 @sinh.grad
@@ -52,10 +56,14 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_inexact, ref=widened(np.cosh), axes=UNARY, hlo=wide_hlo("chlo.cosh"), onnx="Cosh", samples=inexact()
 )  # fmt: skip
 def cosh(x: Value) -> Any:
     """(exp(x) + exp(-x)) / 2 of each element. Raises E0106 for integers."""
+
+
+cosh.kernel(lambda b, x: b.by_lanes("cosh", x))
 
 
 @cosh.grad
@@ -64,11 +72,15 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_float, ref=widened(np.arcsin), axes=UNARY, hlo=wide_hlo("chlo.asin"), onnx="Asin",
     samples=floats(1, -0.9, 0.9),
 )  # fmt: skip
 def asin(x: Value) -> Any:
     """The angle from -pi/2 to pi/2 whose sine is x, of each element; NaN beyond -1 to 1. Raises E0106 for integers."""
+
+
+asin.kernel(lambda b, x: b.by_lanes("asin", x))
 
 
 @asin.grad
@@ -77,11 +89,15 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_float, ref=widened(np.arccos), axes=UNARY, hlo=wide_hlo("chlo.acos"), onnx="Acos",
     samples=floats(1, -0.9, 0.9),
 )  # fmt: skip
 def acos(x: Value) -> Any:
     """The angle from 0 to pi whose cosine is x, of each element; NaN beyond -1 to 1. Raises E0106 for integers."""
+
+
+acos.kernel(lambda b, x: b.by_lanes("acos", x))
 
 
 @acos.grad
@@ -92,6 +108,9 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 @op(type=same_float, ref=widened(np.arctan), axes=UNARY, hlo=wide_hlo("chlo.atan"), onnx="Atan", samples=floats(1))
 def atan(x: Value) -> Any:
     """The angle from -pi/2 to pi/2 whose tangent is x, of each element. Raises E0106 for integers."""
+
+
+atan.kernel(lambda b, x: b.by_lanes("atan", x))
 
 
 @atan.grad
@@ -106,17 +125,24 @@ def asinh(x: Value) -> Any:
     """The number whose hyperbolic sine is x, of each element. Raises E0106 for integers."""
 
 
+asinh.kernel(lambda b, x: b.by_lanes("asinh", x))
+
+
 @asinh.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (d / sqrt(1 + x * x),)
 
 
 @op(
+    amp="wide",
     type=same_float, ref=widened(np.arccosh), axes=UNARY, hlo=wide_hlo("chlo.acosh"), onnx="Acosh",
     samples=floats(1, 1.2, 3.0),
 )  # fmt: skip
 def acosh(x: Value) -> Any:
     """The number >= 0 whose hyperbolic cosine is x, of each element; NaN below 1. Raises E0106 for integers."""
+
+
+acosh.kernel(lambda b, x: b.by_lanes("acosh", x))
 
 
 @acosh.grad
@@ -125,6 +151,7 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_float, ref=widened(np.arctanh), axes=UNARY, hlo=wide_hlo("chlo.atanh"), onnx="Atanh",
     samples=floats(1, -0.8, 0.8),
 )  # fmt: skip
@@ -135,14 +162,20 @@ def atanh(x: Value) -> Any:
     """
 
 
+atanh.kernel(lambda b, x: b.by_lanes("atanh", x))
+
+
 @atanh.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
     return (d / ((1 - x) * (1 + x)),)
 
 
-@op(type=same_float, ref=widened(np.exp2), axes=UNARY, samples=floats(1))
+@op(amp="wide", type=same_float, ref=widened(np.exp2), axes=UNARY, samples=floats(1))
 def exp2(x: Value) -> Any:
     """2 ** x of each element. Raises E0106 for integers."""
+
+
+exp2.kernel(lambda b, x: b.by_lanes("exp2", x))
 
 
 @exp2.hlo
@@ -180,10 +213,14 @@ _log10_hlo, _log10_onnx = _scaled_log(10)
 
 
 @op(
+    amp="wide",
     type=same_inexact, ref=widened(np.log2), axes=UNARY, hlo=_log2_hlo, onnx=_log2_onnx, samples=inexact(0.2)
 )  # fmt: skip
 def log2(x: Value) -> Any:
     """Logarithm to base 2 of each element; -inf at 0, NaN below. Raises E0106 for integers."""
+
+
+log2.kernel(lambda b, x: b.by_lanes("log2", x))
 
 
 @log2.grad
@@ -192,10 +229,14 @@ def _(x: Value, y: Value, d: Value) -> Grads:
 
 
 @op(
+    amp="wide",
     type=same_inexact, ref=widened(np.log10), axes=UNARY, hlo=_log10_hlo, onnx=_log10_onnx, samples=inexact(0.2)
 )  # fmt: skip
 def log10(x: Value) -> Any:
     """Logarithm to base 10 of each element; -inf at 0, NaN below. Raises E0106 for integers."""
+
+
+log10.kernel(lambda b, x: b.by_lanes("log10", x))
 
 
 @log10.grad
@@ -203,7 +244,7 @@ def _(x: Value, y: Value, d: Value) -> Grads:
     return (d / (LN10 * x),)
 
 
-@op(type=same_float, prepare=promoted, ref=widened(np.hypot), axes=BINARY, onnx="expand", samples=floats(2))
+@op(amp="wide", type=same_float, prepare=promoted, ref=widened(np.hypot), axes=BINARY, onnx="expand", samples=floats(2))
 def hypot(x: Value, y: Value) -> Any:
     """sqrt(x * x + y * y) of each element, without overflow; infinite if one is, also beside NaN.
 
@@ -227,7 +268,15 @@ def _(x: Value, y: Value, out: Value, d: Value) -> Grads:
     return x * share, y * share
 
 
-@op(type=same_float, prepare=promoted, ref=widened(np.logaddexp), axes=BINARY, onnx="expand", samples=floats(2))
+@op(
+    amp="wide",
+    type=same_float,
+    prepare=promoted,
+    ref=widened(np.logaddexp),
+    axes=BINARY,
+    onnx="expand",
+    samples=floats(2),
+)
 def logaddexp(x: Value, y: Value) -> Any:
     """log(exp(x) + exp(y)) of each element, without overflow.
 

@@ -7,6 +7,7 @@ from treadle.optim.ema import EMA, decay_groups
 from treadle.optim.large_batch import LAMB, LARS, Adafactor, Lion, Muon
 from treadle.optim.optimizer import Group, Optimizer
 from treadle.optim.rules import SGD, Adam, AdamW
+from treadle.optim.scaling import GradScaler
 from treadle.optim.schedules import (
     CosineAnnealingLR,
     ExponentialLR,
@@ -41,6 +42,7 @@ __all__ = [
     "MultiplicativeLR",
     "clip_grads_with_norm",
     "update_bn",
+    "GradScaler",
     "LBFGS",
     "Adadelta",
     "Adagrad",

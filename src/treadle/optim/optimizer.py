@@ -14,6 +14,7 @@ import numpy as np
 from treadle.base import arguments, dtypes, elsewhere
 from treadle.base.errors import UserError, no_attribute
 from treadle.frontend import trace as tracing
+from treadle.frontend.lift import cast
 from treadle.frontend.tensor import Tensor
 from treadle.frontend.trace import clock
 from treadle.nn.cell import Parameter
@@ -92,6 +93,7 @@ class Optimizer:
             raise UserError("E0530", f"{name} got one parameter twice", fix="pass each parameter once")
         self.count = Tensor(np.int32(0))
         self.steps = Tensor(np.zeros(len(self.params), np.int32))
+        self.masters: dict[int, Parameter] = {}  # by the place of a 16-bit parameter: the same in float32
         self.state: State = {}
         self._add_state()
 
@@ -147,8 +149,21 @@ class Optimizer:
                     state = {k: v[index] for k, v in self.state.items()}
                     if self.counted:
                         state["step"] = counts[index]
-                    self.update(p, grads[index], state, group)
+                    master = self.masters.get(index)
+                    if master is None:
+                        self.update(p, grads[index], state, group)
+                    else:
+                        self.update(master, cast(grads[index], master.dtype), state, group)
+                        p.assign(master)
                 index += 1
+
+    def keep_masters(self, params: Iterable[Parameter]) -> None:
+        """Keep float32 copies of these parameters of the optimiser, which steps change in their place; the parameters
+        are those, rounded."""
+        wanted = {id(p) for p in params}
+        for i, p in enumerate(self.params):
+            if id(p) in wanted and i not in self.masters:
+                self.masters[i] = Parameter(p.astype(dtypes.float32), getattr(p, "name", ""))
 
     def _count(self, live: Any) -> list[Any]:
         """Add a step to those that are live; the count of each parameter, 0-d. Equal ones are one tensor if eager."""
@@ -211,6 +226,8 @@ class Optimizer:
         for slot, tensors in self.state.items():
             for i, tensor in enumerate(tensors):
                 yield f"{slot}.{i}", tensor
+        for i, master in self.masters.items():
+            yield f"master.{i}", master
 
     def state_dict(self) -> dict[str, Tensor]:
         """Steps done, learning rates and the state of each parameter by slot and number, as they are now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,15 @@ import numpy as np
 
 from treadle.api.gradients import value_and_grad
 from treadle.api.programs import jit as compile_function
-from treadle.base import arguments, events
+from treadle.base import arguments, dtypes, events
 from treadle.base.errors import UserError
 from treadle.data.loader import DataLoader
+from treadle.frontend import casting, tree
 from treadle.frontend.tensor import Tensor
 from treadle.nn.cell import Cell
+from treadle.optim.amp import initialize
 from treadle.optim.optimizer import Optimizer
+from treadle.optim.scaling import GradScaler
 from treadle.optim.schedules import Schedule
 from treadle.train import checkpoint
 from treadle.train.callbacks import Callback, LearningRateSchedule
@@ -60,6 +63,9 @@ class Trainer:
 
     metrics: objects with `name`, `reset`, `update(prediction, target)` and `compute`. jit: None or True compiles the
     step, False runs it op by op. check_finite: stop with E0564, which names the step, when a loss is NaN or infinite.
+    amp: "O1" computes in 16 bits where that is safe, "O2" makes the parameters 16-bit too (`td.amp.initialize`), in
+    bfloat16 or the amp_dtype; losses are of float32 predictions. scaler: scales the loss; a `td.amp.GradScaler`, in
+    float16 a new one unless given.
 
     Data is an iterable of batches (x, y) that can be gone through once per epoch (a DataLoader, a list), or a pair of
     arrays, cut into batches of batch_size and shuffled for training. Batches may have more inputs: (x1, x2, ..., y).
@@ -74,9 +80,18 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         jit: bool | None = None,
         check_finite: bool = True,
+        amp: str = "O0",
+        amp_dtype: Any = dtypes.bfloat16,
+        scaler: GradScaler | None = None,
     ) -> None:
         _check_parts(net, loss, optimizer, metrics, callbacks)
         self.jit = jit
+        block = initialize(net, optimizer, amp, amp_dtype)
+        self._cast = nullcontext() if amp == "O0" else block
+        if not isinstance(scaler, GradScaler | None):
+            raise UserError("E0565", f"scaler is {arguments.brief(scaler)}", fix="give a td.amp.GradScaler")
+        is_float16 = amp != "O0" and dtypes.of(amp_dtype) is dtypes.float16
+        self.scaler = GradScaler(enabled=is_float16) if scaler is None else scaler
         self.net, self.loss, self.optimizer = net, loss, optimizer
         self.metrics, self.callbacks, self.check_finite = tuple(metrics), list(callbacks), check_finite
         self.state, self.history = State(), History()
@@ -85,7 +100,7 @@ class Trainer:
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("net", "loss", "optimizer", "metrics", "jit"):  # the compiled functions belong to the old ones
+        if name in ("net", "loss", "optimizer", "metrics", "jit", "scaler"):  # what is compiled belongs to the old ones
             run = (lambda f: f) if self.jit is False else compile_function
             self._step, self._judge, self._apply = run(self._train_step), run(self._judge_batch), run(self._call)
 
@@ -98,19 +113,23 @@ class Trainer:
 
         def objective() -> tuple[Any, Any]:
             loss, prediction = self._judge_batch(*batch)
-            return loss, prediction if self.metrics else None
+            return self.scaler.scale(loss), (loss, prediction if self.metrics else None)
 
-        (loss, prediction), grads = value_and_grad(objective, wanted, has_aux=True)()
+        (_, (loss, prediction)), grads = value_and_grad(objective, wanted, has_aux=True)()
         rest = iter(grads)
-        optimizer.step([next(rest) if p.requires_grad else None for p in optimizer.params])
+        self.scaler.step(optimizer, [next(rest) if p.requires_grad else None for p in optimizer.params])
+        self.scaler.update()
         return loss, prediction
 
     def _judge_batch(self, *batch: Any) -> tuple[Any, Any]:
-        prediction = self.net(*batch[:-1])
+        prediction = self._call(*batch[:-1])
         return arguments.call(self.loss, (prediction, batch[-1]), {}), prediction
 
     def _call(self, *inputs: Any) -> Any:
-        return self.net(*inputs)
+        """The prediction; under autocast 16-bit floats of it become float32."""
+        with self._cast:
+            prediction = self.net(*inputs)
+            return tree.tree_map(_widened, prediction) if casting.dtype() is not None else prediction
 
     # ------------------------------------------------------------------------------------------------ training
     def fit(
@@ -235,6 +254,8 @@ class Trainer:
         """Write net, optimiser, step, schedules and the state of the training data's loader to the folder `path`."""
         loader = self._data.state_dict() if hasattr(self._data, "state_dict") else None
         more = {"user": extra or {}, "loader": loader, "schedules": [s.state_dict() for s in self._schedules()]}
+        if self.scaler.enabled:
+            more["scaler"] = self.scaler.state_dict()
         return checkpoint.save(path, self.net, self.optimizer, more, self.state.step)
 
     def _schedules(self) -> list[Schedule]:
@@ -252,6 +273,8 @@ class Trainer:
         if len(states) == len(schedules):
             for schedule, state in zip(schedules, states, strict=True):
                 schedule.load_state_dict(state)
+        if self.scaler.enabled and "scaler" in loaded.extra:
+            self.scaler.load_state_dict(loaded.extra["scaler"])
         if train_data is not None and loaded.extra.get("loader") is not None:
             train_data.load_state_dict(loaded.extra["loader"])
         user: dict[str, Any] = loaded.extra.get("user", {})
@@ -270,6 +293,10 @@ def _check_parts(net: Any, loss: Any, optimizer: Any, metrics: Any, callbacks: A
     for name, value, fits, fix in wanted:
         if not fits or isinstance(value, type):
             raise UserError("E0565", f"{name} is {arguments.brief(value)}", fix=f"give {fix}")
+
+
+def _widened(x: Any) -> Any:
+    return x.astype(dtypes.float32) if isinstance(x, Tensor) and x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def _all_have(method: str, things: Any) -> bool:

@@ -23,6 +23,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Attrs, Fn, Node, Value
 from treadle.ir.op import Op, get
 from treadle.ir.types import TensorType
+from treadle.ir.walk import fn_named
 
 Batched = tuple[Sequence[Value], Sequence[bool]]
 
@@ -137,7 +138,8 @@ class Batch:
         batched = f"{name}.batch{self.size}_{''.join('1' if f else '0' for f in flags)}"
         if batched not in self.made:
             self.made.add(batched)
-            fn, _ = self.region(self.fns[name], flags, [True] * len(self.fns[name].outputs))
+            plain = fn_named(self.fns, name)
+            fn, _ = self.region(plain, flags, [True] * len(plain.outputs))
             self.fns[batched] = Fn(batched, fn.params, fn.nodes, fn.outputs)
         return batched
 

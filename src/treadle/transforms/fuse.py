@@ -81,6 +81,12 @@ def kind(node: Node) -> str:
     return "elementwise" if not axes.whole and all(v.type.shape == node.outputs[0].shape for v in node.inputs) else ""
 
 
+def convolves(fn: Fn, module: Module) -> bool:
+    """Whether a function has convolutions that are worth kernels."""
+    flops = [node_flops(n, module) for n in fn.nodes if n.op.rules.get("group") == "convolution"]
+    return sum(flops) >= LEAST_FLOPS
+
+
 @dataclass
 class Group:
     """Nodes by number, as sets of bits. anchor: the node that it was begun with; copies: moves and constants that it
@@ -97,6 +103,7 @@ class _Grouping:
 
     def __init__(self, fn: Fn, module: Module, options: Fuse) -> None:
         self.fn, self.module, self.sums = fn, module, options.sums
+        self.images = convolves(fn, module)
         self.alone, self.small = options.alone or options.level == 1, options.level > 2
         self.moves = ("move", "constant") if options.views else ("constant",)
         self.number = {node: i for i, node in enumerate(fn.nodes)}
@@ -110,7 +117,7 @@ class _Grouping:
                     self.users[self.number[v.node]] |= 1 << i
                     self.before[i] |= self.before[self.number[v.node]]
         self.readers = Counter([*[v for n in fn.nodes for v in n.inputs], *fn.outputs])
-        self.taken = 0
+        self.taken = self.copied = 0
 
     def run(self) -> list[Group]:
         """The groups, in the order of their anchors."""
@@ -124,6 +131,9 @@ class _Grouping:
         return sum(v.type.bytes for v in (*self.fn.nodes[i].inputs, *self.fn.nodes[i].outputs))
 
     def _is_work(self, i: int) -> bool:
+        """Whether a kernel may pay; of nodes that work on images, all together: they pass images on to each other."""
+        if "images" in self.fn.nodes[i].op.rules:
+            return self.images
         return self._bytes(i) >= LEAST_BYTES or node_flops(self.fn.nodes[i], self.module) >= LEAST_FLOPS
 
     def _grown(self, i: int, anchor: str) -> Group:
@@ -174,6 +184,7 @@ class _Grouping:
             i = -1 if v.node is None else self.number[v.node]
             if i >= 0 and self.kinds[i] in kinds and not self.taken >> i & 1:
                 group.copies |= 1 << i
+                self.copied |= 1 << i
                 self._views(group, self.fn.nodes[i], kinds)
 
     def _followers(self, group: Group) -> None:
@@ -199,7 +210,7 @@ class _Grouping:
                 and self.kinds[group.anchor] == "product"
                 and tuple(axes) in (tuple(range(rank - 1)), (rank - 1,))
             )
-        alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1
+        alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1 and not self.copied >> i & 1
         turned = any("images" in self.fn.nodes[j].op.rules for j in _bits(self.users[i]))  # transforms/layout's, theirs
         return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
 

@@ -20,7 +20,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.op import get
 from treadle.ir.types import TensorType, Types
-from treadle.ir.walk import needed
+from treadle.ir.walk import fn_named, needed
 
 Pullback = Callable[..., Sequence["Value | None"]]
 
@@ -151,7 +151,7 @@ class Reverse:
         forward, backward = f"{name}.fwd{suffix}", f"{name}.bwd{suffix}"
         if (name, wrt) not in context.callees:
             inner = replace(context, running=(*context.running, name))
-            linear = linearise(context.fns[name], wrt, None, inner)
+            linear = linearise(fn_named(context.fns, name), wrt, None, inner)
             context.fns[forward] = renamed(linear.forward, forward)
             context.fns[backward] = renamed(linear.backward, backward)
             context.callees[name, wrt] = linear

@@ -21,7 +21,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.op import get
 from treadle.ir.quiet import quiet
-from treadle.ir.walk import needed
+from treadle.ir.walk import fn_named, needed
 from treadle.ops._axes import axes_of
 from treadle.transforms.grad import value_and_vjp, zeros
 
@@ -119,7 +119,8 @@ class Forward:
         pushed = f"{name}.jvp{''.join('1' if f else '0' for f in flags)}"
         if pushed not in self.made:
             self.made.add(pushed)
-            fn, _ = self.region(self.fns[name], flags, [t.dtype.is_inexact for t in self.fns[name].out_types])
+            plain = fn_named(self.fns, name)
+            fn, _ = self.region(plain, flags, [t.dtype.is_inexact for t in plain.out_types])
             self.fns[pushed] = Fn(pushed, fn.params, fn.nodes, fn.outputs)
         return pushed
 

@@ -20,20 +20,22 @@ from treadle.ops.creation import full
 from treadle.ops.reduce import broadcast_to, reduce_sum
 from treadle.ops.shape import reshape, transpose
 from treadle.transforms.dce import remove_dead
-from treadle.transforms.fuse import kind
+from treadle.transforms.fuse import convolves, kind
 from treadle.transforms.pipeline import Pass
 
 
 @dataclass(frozen=True)
 class Layout(Pass):
-    """Channels last, in functions (regions are left alone) that have a convolution; exact but for the order of sums."""
+    """Channels last, in functions (regions are left alone) that have a convolution; exact but for the order of sums.
+    small: also where the convolutions are too little work for kernels."""
+
+    small: bool = False
 
     def __call__(self, module: Module) -> Module:
-        return map_fns(module, lambda fn: _Turner(fn, module).run() if _has_images(fn) else fn)
+        return map_fns(module, lambda fn: _Turner(fn, module).run() if self._turns(fn, module) else fn)
 
-
-def _has_images(fn: Fn) -> bool:
-    return any(n.op.rules.get("group") == "convolution" for n in fn.nodes)
+    def _turns(self, fn: Fn, module: Module) -> bool:
+        return convolves(fn, module) or (self.small and any("images" in n.op.rules for n in fn.nodes))
 
 
 def to_last(rank: int) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ _DIFFERENCES = (
     ("LSTM, GRU, RNN", "Gates and names as in MindSpore: `weight_ih_l0`, ...; `seq_length` is not covered."),
     ("Pooling", "`ceil_mode`, `dilation` and `return_indices` are not covered; see `td.nn.MaxPool2d`."),
     ("Data formats", "Only [N, C, ...]."),
-    ("`to_float`, `amp`", "Inputs of cells are cast, and weights to them; levels O0, O2 and O3."),
+    ("`to_float`, `amp`", "Inputs of cells are cast, and weights to them; levels O0 to O3 and auto."),
     ("`dataset_sink_mode`", "Changes nothing: each batch is given to one compiled step."),
     ("Data sets", "Rows are made in this process, whatever `num_parallel_workers`. Of readers of files only MNIST's."),
     ("Checkpoints", "Files are in MindSpore's format and can be exchanged with it; no encryption."),

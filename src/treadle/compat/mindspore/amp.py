@@ -23,13 +23,16 @@ _NORMS = (_BatchNorm, LayerNorm, GroupNorm, InstanceNorm2d)
 
 
 def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: Any = dtypes.float16) -> Any:
-    """The network, which computes in float16 (or bfloat16) from now on: "O0" not, "O2" but for norms, "O3" all.
+    """The network, which computes in float16 (or bfloat16) from now on: "O0" not, "O1" and "auto" in products only (as
+    `td.amp.autocast`), "O2" but for norms, "O3" all.
 
-    Parameters stay float32. Raises E0592 for "O1" and "auto", which choose by operation.
+    Parameters stay float32. Raises E0592 for another level.
     """
-    if amp_level not in ("O0", "O2", "O3"):
-        raise UserError("E0592", f"amp_level {amp_level!r} is not covered", fix="use 'O0', 'O2' or 'O3'")
-    if amp_level != "O0":
+    if amp_level not in ("O0", "O1", "O2", "O3", "auto"):
+        raise UserError("E0592", f"amp_level {amp_level!r} is not covered", fix="use 'O0', 'O1', 'O2', 'O3' or 'auto'")
+    if amp_level in ("O1", "auto"):
+        network._products = dtypes.of(dtype)
+    elif amp_level != "O0":
         network.to_float(dtype)
     if amp_level == "O2":
         for _, cell in network.cells_and_names():

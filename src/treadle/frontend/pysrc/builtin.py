@@ -120,6 +120,17 @@ def _bool(x: Any = False) -> Any:
     return hooks.number(bool, x) if is_symbolic(x) else bool(x)
 
 
+def _isinstance(x: Any, kinds: Any) -> bool:
+    """A number that a tensor gives, int(x), is of the class that it has in eager mode."""
+    kind = getattr(x, "_weak", None) if is_symbolic(x) else None
+    return isinstance(x, kinds) if kind is None else issubclass(kind, kinds)
+
+
+def _type(*args: Any, **options: Any) -> Any:
+    kind = getattr(args[0], "_weak", None) if len(args) == 1 and is_symbolic(args[0]) else None
+    return type(*args, **options) if kind is None else kind
+
+
 def _len(x: Any) -> int:
     if type(x) is list and any(type(e).__name__ == "Unbound" for e in x):
         raise NotRepeatableError("the length of a list that grows in the loop")
@@ -282,6 +293,7 @@ REPLACED: dict[Any, Callable[..., Any]] = {
     max: _max, min: _min, any: _any, all: _all, map: _with_function(map), filter: _with_function(filter),
     functools.reduce: _with_function(functools.reduce), sorted: _sorted, print: _print,
     contextlib.suppress: _suppress, str: _str, repr: _repr, format: _format, len: _len,
+    isinstance: _isinstance, type: _type,
 }  # fmt: skip
 
 
@@ -318,8 +330,9 @@ def refuse_caught(error: BaseException) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- trying to roll
-class NotRepeatableError(Exception):
-    """A loop's body calls what may have effects outside: it cannot be traced on trial."""
+class NotRepeatableError(BaseException):
+    """A loop's body calls what may have effects outside: it cannot be traced on trial. (No Exception: what a branch
+    raises is the program's.)"""
 
 
 class _Trial(threading.local):
@@ -344,6 +357,11 @@ def only_repeatable() -> Iterator[None]:
         yield
     finally:
         _trial.depth -= 1
+
+
+def on_trial() -> bool:
+    """Whether a loop's body is traced on trial."""
+    return _trial.depth > 0
 
 
 def check_repeatable(function: Any) -> None:

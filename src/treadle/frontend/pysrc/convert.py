@@ -86,6 +86,14 @@ def converted(function: Any) -> Any:
     return function
 
 
+def own_method(owner: Any, name: str) -> types.FunctionType | None:
+    """The method of this name of an object's class where the user has written it, to be called rewritten; else None."""
+    found = getattr(type(owner), name, None)
+    if not isinstance(found, types.FunctionType):
+        return None
+    return found if is_converted(found) or _function(found) is not found else None
+
+
 def is_converted(function: Any) -> bool:
     """Whether a function is the result of rewriting."""
     return id(getattr(function, "__code__", None)) in _written
@@ -184,4 +192,4 @@ def _remember(code: types.CodeType) -> None:
             _remember(part)
 
 
-__all__ = ["converted", "is_converted", "note", "noted", "source_of"]
+__all__ = ["converted", "is_converted", "note", "noted", "own_method", "source_of"]

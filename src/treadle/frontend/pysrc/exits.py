@@ -19,6 +19,7 @@ DONE, VALUE = "_td_done", "_td_value"
 FLAGS = ("_td_done", "_td_break", "_td_continue")
 LOOPS = ast.While | ast.For | ast.AsyncFor
 Block = list[ast.stmt]
+_STAYS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Return)  # a loop with one of these keeps its jumps
 
 
 def without_jumps(body: Sequence[ast.stmt]) -> Block:
@@ -32,6 +33,11 @@ def without_jumps(body: Sequence[ast.stmt]) -> Block:
     last = ast.Return(value=ast.Call(_runtime("result"), [_load(VALUE)], []))
     start = [_assign(DONE, ast.Constant(False)), _assign(VALUE, ast.Call(_runtime("nothing"), [], []))]
     return [*start, *_Loops().block(lowered), _placed(last, body[-1])]
+
+
+def loops_without_jumps(body: Sequence[ast.stmt]) -> Block:
+    """The body of a generator; jumps stay in what suspends or returns."""
+    return _Loops().block(body)
 
 
 def leaves(body: Sequence[ast.stmt]) -> bool:
@@ -114,7 +120,7 @@ class _Loops:
         return [node]
 
     def _loop(self, node: ast.While | ast.For | ast.AsyncFor) -> Block:
-        if isinstance(node, ast.AsyncFor) or contains(node.body, (ast.Yield, ast.YieldFrom, ast.Await)):
+        if isinstance(node, ast.AsyncFor) or contains(node.body, _STAYS):
             node.td_plain = True  # type: ignore[union-attr]
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
             return [node]

@@ -8,13 +8,16 @@ never gets there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
 from treadle.frontend import tree
+from treadle.frontend.pysrc.convert import is_converted
 from treadle.frontend.trace import is_tensor
 from treadle.ir.node import attr_key
 
@@ -36,6 +39,7 @@ class BottomError(BaseException):
 class _Calls(threading.local):
     def __init__(self) -> None:
         self.running: list[tuple[Any, int]] = []  # keys of calls, and how many traces there were
+        self.derived: list[Any] = []  # keys of functions being traced for td.grad and the like
         self.known: dict[Any, Callable[..., Any]] = {}  # what to do for a call of a function being made recursive
 
 
@@ -76,6 +80,30 @@ def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         return hooks.recursive(key, function, args, kwargs)
 
     return call
+
+
+_MOST_DERIVED = 4
+
+
+@contextlib.contextmanager
+def derived(function: Any, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Around the trace of a function for td.grad, td.vmap and the like. made: the function, rewritten.
+
+    Raises E0248 for one that has come up so several times inside itself: no tensor can stop that while it is traced.
+    """
+    inner = getattr(function, "__func__", function)
+    key = _key(function, args, kwargs) if is_converted(made) else None
+    if key is not None:
+        key = (*key, id(getattr(function, "__self__", None)), *map(id, inner.__closure__ or ()))
+        if calls.derived.count(key) == _MOST_DERIVED:
+            why = f"{inner.__name__} calls td.grad, td.vmap or the like of itself, and a tensor decides when to stop"
+            fix = "let a Python number stop it, or apply td.grad and td.vmap outside of the function"
+            raise UserError("E0248", f"{why}: each level would be another program", fix=fix)
+    calls.derived.append(key)
+    try:
+        yield
+    finally:
+        calls.derived.pop()
 
 
 def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,12 +12,13 @@ does, the runtime does what Python does. Statements with `yield` or `await` insi
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.frontend.pysrc.exits import without_jumps
+from treadle.frontend.pysrc.exits import loops_without_jumps, without_jumps
+from treadle.frontend.pysrc.matching import without_matches
 from treadle.frontend.pysrc.names import Names, contains, inside, names_of, parameters
+from treadle.frontend.pysrc.walrus import without_walrus
 
 SUSPENDS = (ast.Yield, ast.YieldFrom, ast.Await)
 # Builtins that look at the frame that calls them.
@@ -85,9 +86,8 @@ class Rewriter(ast.NodeTransformer):
     def _body(self, node: ast.FunctionDef) -> list[ast.stmt]:
         found = names_of(node.body)
         self.globals = found.globals
-        body = node.body
-        if not contains(body, SUSPENDS):
-            body = without_jumps(_Matches().block(body))
+        body = without_walrus(without_matches(node.body))
+        body = loops_without_jumps(body) if contains(body, SUSPENDS) else without_jumps(body)
         bound = names_of(body).bound - self.globals
         self.local = bound | found.nonlocals | found.deep | set(parameters(node.args))
         blocks = [n for n in inside(body) if isinstance(n, ast.If | ast.While | ast.For)]
@@ -135,10 +135,11 @@ class Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         if _jumps_out([*node.body, *node.orelse]) or contains([node], SUSPENDS):
             return self._plain(node)
-        names = _assigned([*node.body, *node.orelse])
-        if hasattr(node, "td_guard"):  # it gives values back to names that are only read, too
+        names, guards = _assigned([*node.body, *node.orelse]), hasattr(node, "td_guard")
+        if guards:  # it gives values back to names that are only read, too
             names.bound |= names.read & self.local
         then, orelse = self._name("then"), self._name("else")
+        flags = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)] if guards else []
         test = self.visit(node.test)
         made = [
             self._define(then, self._block(node.body), names),
@@ -146,8 +147,8 @@ class Rewriter(ast.NodeTransformer):
             *self._state(names),
             ast.Expr(
                 _call(
-                    "guard" if hasattr(node, "td_guard") else "if_",
-                    [test, _load(then), _load(orelse), _load(self._name_of_state)],
+                    "guard" if guards else "if_",
+                    [test, _load(then), _load(orelse), _load(self._name_of_state), *_texts(guards, flags)],
                 )
             ),
         ]
@@ -224,6 +225,36 @@ class Rewriter(ast.NodeTransformer):
             return _at(ast.Pass(), node)
         return _at(ast.Assign([self.visit(node.target)], self.visit(node.value)), node)
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
+        """What is put into containers at places that a tensor may tell is put there by the runtime."""
+        value = self.visit(node.value)
+        if len(node.targets) == 1 and _is_place(node.targets[0]):
+            return [_at(self._put(node.targets[0], value), node)]
+        after: list[ast.stmt] = []
+        targets = [self._target(t, after) for t in node.targets]
+        return [_at(s, node) for s in [ast.Assign(targets, value), *after]]
+
+    def _target(self, target: ast.expr, after: list[ast.stmt]) -> ast.expr:
+        """The target with names for the places in it, which are filled afterwards."""
+        if isinstance(target, ast.Tuple | ast.List):
+            target.elts = [self._target(t, after) for t in target.elts]
+            return target
+        if not _is_place(target):
+            return self.visit(target)  # type: ignore[no-any-return]
+        name = self._name("put")
+        after.append(self._put(target, _load(name)))
+        return ast.Name(name, ast.Store())
+
+    def _put(self, target: Any, value: ast.expr) -> ast.stmt:
+        return ast.Expr(_call("put", [value, self.visit(target.value), self.visit(target.slice)]))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not _is_place(node.target) or _keeps([node.value]):
+            return self.generic_visit(node)
+        target: Any = node.target
+        parts = [self.visit(target.value), self.visit(target.slice), ast.Constant(type(node.op).__name__)]
+        return _at(ast.Expr(_call("augment", [*parts, _thunk(self.visit(node.value))])), node)
+
     def visit_Match(self, node: ast.Match) -> ast.AST:
         node.subject = self.visit(node.subject)
         for case in node.cases:
@@ -288,6 +319,13 @@ class Rewriter(ast.NodeTransformer):
         if not isinstance(node.ctx, ast.Load):
             return node
         return _at(_call("attribute", [node.value, ast.Constant(node.attr)]), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """A tensor may tell the place."""
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or not _is_place(node):
+            return node
+        return _at(_call("item", [node.value, node.slice]), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         node.args = [self.visit(a) for a in node.args]
@@ -354,71 +392,25 @@ class Rewriter(ast.NodeTransformer):
         ]
 
 
-class _Matches(ast.NodeTransformer):
-    """`match` as `if` where its patterns allow."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        return ast.Module([self.visit(s) for s in body], []).body
-
-    def visit_Match(self, node: ast.Match) -> ast.AST:
-        self.generic_visit(node)
-        self.count += 1
-        return _as_ifs(node, f"_td_subject{self.count}") or node
-
-    def _scope(self, node: ast.AST) -> ast.AST:
-        return node
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _scope
-
-
-_MOST_GUARDS = 4  # each doubles what comes after it
-
-
-def _as_ifs(node: ast.Match, subject: str) -> Any:
-    """A `match` whose patterns are values, alternatives of them, names and `_`, as assignments and nested `if`s."""
-    orelse: list[ast.stmt] = []
-    if sum(case.guard is not None for case in node.cases) > _MOST_GUARDS:
-        return None
-    for case in reversed(node.cases):
-        test = _pattern_test(case.pattern, subject)
-        if test is None:
-            return None
-        name = case.pattern.name if isinstance(case.pattern, ast.MatchAs) else None
-        body = [_at(ast.If(case.guard, case.body, orelse), case.body[0])] if case.guard is not None else case.body
-        if name is not None:
-            body = [_at(ast.Assign([ast.Name(name, ast.Store())], _load(subject)), case.body[0]), *body]
-        orelse = [_at(ast.If(test, body, orelse if case.guard is None else copy.deepcopy(orelse)), case.body[0])]
-    start = ast.Assign([ast.Name(subject, ast.Store())], node.subject)
-    return _at(ast.If(ast.Constant(True), [start, *orelse], []), node)
-
-
-def _pattern_test(pattern: ast.pattern, subject: str) -> ast.expr | None:
-    if isinstance(pattern, ast.MatchValue):
-        return ast.Compare(_load(subject), [ast.Eq()], [pattern.value])
-    if isinstance(pattern, ast.MatchSingleton):
-        return ast.Compare(_load(subject), [ast.Is()], [ast.Constant(pattern.value)])
-    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
-        return ast.Constant(True)
-    if isinstance(pattern, ast.MatchOr):
-        parts = [_pattern_test(p, subject) for p in pattern.patterns]
-        found = [p for p in parts if p is not None]
-        return ast.BoolOp(ast.Or(), found) if len(found) == len(parts) else None
-    return None
-
-
 def _assigned(nodes: Sequence[ast.AST]) -> Names:
-    """The names of a block; what functions defined in it declare nonlocal is bound by it."""
+    """The names of a block; what functions defined in it declare nonlocal is bound by it. Those of `match` are read
+    in the block alone that gives them a value."""
     names = names_of(nodes)
-    names.bound |= names.deep
+    names.bound = {n for n in names.bound | names.deep if not n.startswith(("_td_subject", "_td_match"))}
     return names
 
 
 def _jumps_out(body: Sequence[ast.stmt]) -> bool:
     """Whether a jump that leaves these statements is still there (in functions with `yield`)."""
     return contains(body, (ast.Return, ast.Break, ast.Continue))
+
+
+def _is_place(target: ast.expr) -> bool:
+    """Whether it is `a[i]`, one element."""
+    if not isinstance(target, ast.Subscript):
+        return False
+    parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    return not any(isinstance(p, ast.Slice | ast.Starred) for p in parts)
 
 
 def _keeps(parts: Sequence[ast.expr]) -> bool:
@@ -438,6 +430,10 @@ def _strip(args: ast.arguments) -> None:
 def _visit_defaults(visitor: ast.NodeTransformer, args: ast.arguments) -> None:
     args.defaults = [visitor.visit(d) for d in args.defaults]
     args.kw_defaults = [None if d is None else visitor.visit(d) for d in args.kw_defaults]
+
+
+def _texts(wanted: bool, texts: Sequence[str]) -> list[ast.expr]:
+    return [ast.Tuple([ast.Constant(t) for t in texts], ast.Load())] if wanted else []
 
 
 def _stopped(stop: str | None) -> ast.expr:

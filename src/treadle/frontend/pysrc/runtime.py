@@ -17,16 +17,19 @@ from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
-from treadle.frontend.pysrc import builtin, recursion
+from treadle.frontend.pysrc import builtin, lookup, recursion
 from treadle.frontend.pysrc.builtin import Catching, is_symbolic, modulo
-from treadle.frontend.pysrc.convert import converted, is_converted, note
-from treadle.frontend.pysrc.exits import VALUE
-from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, is_bound, retried
+from treadle.frontend.pysrc.convert import converted, is_converted, note, own_method
+from treadle.frontend.pysrc.exits import DONE, VALUE
+from treadle.frontend.pysrc.fitting import match
+from treadle.frontend.pysrc.lookup import augment, item, put
+from treadle.frontend.pysrc.state import UNBOUND, Snapshot, State, Unbound, hidden, is_bound, retried
 from treadle.frontend.trace import is_tensor
 
 __all__ = [
-    "Catching", "State", "and_", "assert_", "attribute", "bound", "callee", "compare", "for_", "guard", "hooks", "if_",
-    "if_expression", "is_bound", "manager", "modulo", "not_", "nothing", "or_", "result", "text", "while_",
+    "Catching", "State", "and_", "assert_", "attribute", "augment", "bound", "callee", "compare", "for_", "guard",
+    "hooks", "if_", "if_expression", "is_bound", "item", "manager", "match", "modulo", "not_", "nothing", "or_", "put",
+    "result", "text", "while_",
 ]  # fmt: skip
 
 # A Python loop of more trips than this is rolled where its body allows.
@@ -38,7 +41,8 @@ class _Hooks:
 
     choose(pred, then, orelse, snapshot): the slots of both branches, merged. loop(test, step, snapshot, length, extra):
     the slots after the loop. truth(tensor): one bool. negated(tensor): `not`. logical(stop, value, rest, unchanged):
-    and/or of two bools, None where that is not all. check(test, error): raise when the program runs.
+    and/or of two bools, None where that is not all. check(test, error): raise when the program runs. entry(numbers, i):
+    the number at a place.
     """
 
     choose: Callable[..., Any]
@@ -47,14 +51,22 @@ class _Hooks:
     negated: Callable[..., Any]
     logical: Callable[..., Any]
     check: Callable[..., Any]
+    entry: Callable[..., Any]
 
 
 hooks = _Hooks()
 
 
 # ----------------------------------------------------------------------------------------------------------- decisions
+def decision(test: Any) -> Any:
+    """What decides: a value, or what the `__bool__` of an object of the user gives for it."""
+    own = None if is_tensor(test) or tracing.current() is None else own_method(test, "__bool__")
+    return test if own is None else callee(own)(test)
+
+
 def if_(test: Any, then: Callable[[], None], orelse: Callable[[], None], state: State) -> None:
     """`if`: one of two blocks that work on the variables of their function."""
+    test = decision(test)
     if not is_symbolic(test):
         (then if test else orelse)()
         return
@@ -74,18 +86,28 @@ def if_(test: Any, then: Callable[[], None], orelse: Callable[[], None], state: 
     finally:
         snapshot.restore()
     snapshot.write(merged)
+    snapshot.watch(merged)
 
 
-def guard(test: Any, then: Callable[[], None], orelse: Callable[[], None], state: State) -> None:
-    """`if` on the flags of jumps: inside, names that those who jumped have not bound have their values."""
-    if is_symbolic(test):
-        values = state.values()
-        state.setter([v.value if isinstance(v, Unbound) and v.value is not None else v for v in values])
+def guard(
+    test: Any, then: Callable[[], None], orelse: Callable[[], None], state: State, flags: tuple[str, ...]
+) -> None:
+    """`if` on the flags of jumps: inside, names that those who jumped have not bound have their values. Those who
+    returned come to none of these."""
+    if not is_symbolic(test):
+        (then if test else orelse)()
+        return
+    before = state.values()
+    left = [h if (h := hidden(v)) is not None and h.flags & {DONE, *flags} else None for v in before]
+    state.setter([v if h is None else h.value for h, v in zip(left, before, strict=True)])
     if_(test, then, orelse, state)
+    after = zip(left, state.values(), strict=True)
+    state.setter([v if h is None or not is_bound(v) else h.holding(v) for h, v in after])
 
 
 def if_expression(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
     """`a if test else b`."""
+    test = decision(test)
     if not is_symbolic(test):
         return then() if test else orelse()
     found: list[Any] = [UNBOUND]
@@ -116,6 +138,10 @@ def or_(first: Any, *rest: Callable[[], Any]) -> Any:
 
 def _chain(value: Any, rest: Sequence[Callable[[], Any]], stop: bool) -> Any:
     for i, thunk in enumerate(rest):
+        if (asked := decision(value)) is not value and is_symbolic(asked):
+            parts = tuple(rest[i:])
+            ways = (lambda: value), (lambda: _chain(parts[0](), parts[1:], stop))  # noqa: B023
+            return if_expression(asked, *(ways if stop else ways[::-1]))
         if is_symbolic(value):
             others = tuple(rest[i:])
             return _decided(stop, value, lambda: _chain(others[0](), others[1:], stop))  # noqa: B023
@@ -144,13 +170,14 @@ def _decided(stop: bool, value: Any, rest: Callable[[], Any]) -> Any:
 
 def not_(value: Any) -> Any:
     """`not value`."""
+    value = decision(value)
     return hooks.negated(value) if is_symbolic(value) else not value
 
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
-    "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not, "In": lambda x, y: _contains(y, x),
-    "NotIn": lambda x, y: not_(_contains(y, x)),
+    "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not, "In": lambda x, y: lookup.contains(y, x),
+    "NotIn": lambda x, y: not_(lookup.contains(y, x)),
 }  # fmt: skip
 
 
@@ -163,17 +190,9 @@ def compare(left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
     return and_(found, lambda: compare(right, *links)) if links else found
 
 
-def _contains(container: Any, item: Any) -> Any:
-    if not isinstance(container, list | tuple) or not (is_symbolic(item) or any(map(is_symbolic, container))):
-        return item in container
-    found: Any = False
-    for each in container:
-        found = or_(found, lambda each=each: True if each is item else each == item)  # type: ignore[misc]
-    return found
-
-
 def assert_(test: Any, message: Callable[[], Any]) -> None:
     """`assert test, message`."""
+    test = decision(test)
     if is_symbolic(test):
         hooks.check(hooks.truth(test), lambda: AssertionError(*[m for m in [message()] if m is not None]))
     elif not test:
@@ -189,7 +208,7 @@ def while_(test: Callable[[], Any], body: Callable[[], None], stopped: Callable[
         if not is_symbolic(stop) and stop:
             return
         before = Snapshot(state)
-        goes_on = test()
+        goes_on = decision(test())
         if is_symbolic(stop) or is_symbolic(goes_on):
             binds = before.differs(before.initial())
             before.restore()
@@ -207,7 +226,7 @@ def _staged(
     def again(slots: list[Any]) -> Any:
         snapshot.write(slots)
         stop = stopped() if stopped is not None else False
-        goes_on = test()
+        goes_on = decision(test())
         return hooks.truth(and_(not_(stop), lambda: goes_on))
 
     def step(slots: list[Any]) -> list[Any]:
@@ -232,6 +251,7 @@ def _staged(
     finally:
         snapshot.restore()
     snapshot.write(final)
+    snapshot.watch(final)
     if test_binds:
         test()
 
@@ -282,10 +302,10 @@ def _for_python(
             return
         if stop:
             return
-        item = next(items, _END)
-        if item is _END:
+        each = next(items, _END)
+        if each is _END:
             return
-        body(item)
+        body(each)
 
 
 _END = object()
@@ -294,11 +314,11 @@ _MOST_GUARDED = 1_000
 
 def _guarded(rest: Iterator[Any], body: Callable[[Any], None], stopped: Any, state: State) -> None:
     """What is left of a loop in Python after a tensor may have ended it: each trip only if it has not."""
-    for i, item in enumerate(rest):
+    for i, each in enumerate(rest):
         if i == _MOST_GUARDED:
             why = f"a loop that a tensor ends goes over more than {i} items of a {type(rest).__name__}"
             raise UserError("E0242", why, fix="loop over a range or a tensor, or use while")
-        if_(not_(stopped()), functools.partial(body, item), lambda: None, state)
+        if_(not_(stopped()), functools.partial(body, each), lambda: None, state)
 
 
 def _for_counted(
@@ -340,6 +360,7 @@ def _for_rolled(
         snapshot.restore()
     slots = 1 + len(snapshot.names)
     snapshot.write(final[1:slots])
+    snapshot.watch(final[1:slots])
     if length is not None:
         snapshot.fill(final[slots:], length)
 
@@ -360,6 +381,8 @@ def callee(function: Any) -> Any:
     if is_symbolic(owner) and function.__name__ == "item":
         return lambda *place: builtin.item(owner[place] if place else owner)
     if isinstance(owner, str) and (found := builtin.of_str(getattr(function, "__name__", ""), owner)) is not None:
+        return found
+    if type(owner) is dict and (found := lookup.of_dict(owner, function.__name__)) is not None:
         return found
     made = converted(function)
     note(function, made)

@@ -7,35 +7,41 @@ flat list: first the values of the names that may be bound, then the elements of
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import functools
 import sys
-import threading
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from treadle.base.errors import UserError
 from treadle.base.where import is_hidden
 from treadle.frontend import tree
-from treadle.frontend.pysrc import grown
+from treadle.frontend.pysrc import aliases, grown
 from treadle.frontend.trace import is_tensor
+
+_NONE = object()
 
 
 class Unbound:
     """What a name holds that has no value; looking at it is an error.
 
     value: what it holds where the side that gives it none has left by a jump; it is there behind the jump's guard.
-    error: why it has no value, where that is another reason than that no value was given.
+    flags: those that the jump has set. error: why it has no value, where it is not that none was given.
     """
 
-    __slots__ = ("error", "name", "value")
+    __slots__ = ("error", "flags", "name", "value")
 
-    def __init__(self, name: str = "", value: Any = None, error: UserError | None = None) -> None:
-        self.name, self.value, self.error = name, value, error
+    def __init__(
+        self, name: str = "", value: Any = _NONE, error: UserError | None = None, flags: frozenset[str] = frozenset()
+    ) -> None:
+        self.name, self.value, self.error, self.flags = name, value, error, flags
+
+    def holding(self, value: Any) -> Unbound:
+        """The same with another value behind the guard."""
+        return Unbound(self.name, value, self.error, self.flags)
 
     def __getattr__(self, attribute: str) -> Any:
         raise self.error or _unbound(self.name)
@@ -61,6 +67,16 @@ def _unbound(name: str) -> UserError:
 
 
 UNBOUND = Unbound()
+
+
+def hidden(value: Any) -> Unbound | None:
+    """What a name holds that has a value only behind the guard of a jump, else None."""
+    return value if isinstance(value, Unbound) and value.value is not _NONE else None
+
+
+def revealed(value: Any) -> Any:
+    """The value of a name behind the guard of a jump."""
+    return value.value if hidden(value) is not None else value
 
 
 def is_bound(value: Any) -> bool:
@@ -107,44 +123,6 @@ def boxed(value: Any, around: tuple[Any, ...] = ()) -> Any:
     if not any(found):
         return value
     return shape.unflatten([Boxed(x, around) if f else x for x, f in zip(leaves, found, strict=True)])
-
-
-# ----------------------------------------------------------------------------------------------- one tensor or another
-class _Merged(threading.local):
-    found: list[tuple[Any, Any, str]] | None = None
-
-
-_merged = _Merged()
-
-
-def merged(tensor: Any, name: str) -> None:
-    """Remember that a name holds this tensor where it held, on one way, one that others hold too: that one would have
-    to change with it."""
-    if _merged.found is not None:
-        _merged.found.append((tensor, tensor._value, name))
-
-
-@contextlib.contextmanager
-def unchanged_in_place() -> Iterator[None]:
-    """Around a traced function. Raises E0247 when a tensor given to `merged` has been changed in place."""
-    outer, _merged.found = _merged.found, []
-    try:
-        yield
-        for tensor, value, name in _merged.found:
-            if tensor._value is not value:
-                raise changed_in_place(name)
-    finally:
-        _merged.found = outer
-
-
-def changed_in_place(name: str) -> UserError:
-    """The error E0247."""
-    why = (
-        f"{name}, which a branch or loop may have replaced, is changed in place: the tensor that it was has other names"
-    )
-    return UserError(
-        "E0247", why, fix=f"make a new one, {name} = {name} + ..., or start with a copy, {name} = x.copy()"
-    )
 
 
 class State:
@@ -194,6 +172,7 @@ class Snapshot:
         self.state = state
         self.values = state.values()
         self.opened: set[int] = set()  # the slots that are given new containers or objects, which are taken apart
+        self.taken: list[tuple[int, list[Any]]] = []  # for opened slots: containers with other names that they held
         self.rolled = False  # whether it is for a loop of known length, in which lists may grow
         self.grown: dict[int, int] = {}  # by place of the list: how many elements a trip appends
         self.appended: list[Any] = []  # by the last trip, to all lists
@@ -293,7 +272,28 @@ class Snapshot:
 
     def _closed(self, slots: list[Any]) -> list[Any]:
         """The slots with containers that were there before as `Held`; what is new in an opened slot is taken apart."""
+        for i in self.opened:
+            self.taken.append((i, self._with_others(i, slots[i])))
         return [boxed(v) if i in self.opened else self.held.get(id(v), v) for i, v in enumerate(slots)]
+
+    def _with_others(self, place: int, value: Any) -> list[Any]:
+        """The containers in what a slot has got that were there before, under another name than this slot's."""
+        before = [*self.values, *[e for _, elements in self.contents for e in elements]]
+        now: list[Any] = []
+        own: list[Any] = []
+        _collect([value], now, set())
+        _collect([before[place]], own, set())
+        held, mine = aliases.holders([*before, *self.state.read_values()]), set(map(id, own))
+        known = set(map(id, self.containers))
+        return [c for c in now if id(c) in known and (id(c) not in mine or held[id(c)] > 1)]
+
+    def watch(self, slots: Sequence[Any]) -> None:
+        """What opened slots hold at last are copies: neither they nor what they are copies of may be changed."""
+        for place, originals in self.taken:
+            new: list[Any] = []
+            _collect([slots[place]], new, set())
+            if originals:
+                aliases.copied(new, originals, self.names[place])
 
     def open(self, places: Sequence[int]) -> None:
         """Take what these slots hold apart, and ask for another try."""
@@ -320,6 +320,16 @@ class Snapshot:
     def differs(self, slots: Sequence[Any]) -> bool:
         """Whether something is not what the slots say."""
         return any(a is not b for a, b in zip(self.slots(), slots, strict=True))
+
+
+def copies(value: Any, originals: Sequence[Any], name: str) -> None:
+    """Remember that a value is a copy of one or another: containers in any of them may not be changed."""
+    new: list[Any] = []
+    old: list[Any] = []
+    _collect([value], new, set())
+    _collect(originals, old, set())
+    if old:
+        aliases.copied(new, old, name)
 
 
 def _collect(values: Sequence[Any], found: list[Any], seen: set[Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from treadle.base import arguments, dtypes
 from treadle.base.errors import UserError
 from treadle.frontend import trace as tracing
+from treadle.frontend.casting import follow
 from treadle.frontend.create import default_generator
 from treadle.frontend.elementwise import stop_gradient
 from treadle.frontend.lift import cast, lift
@@ -32,7 +33,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Tensor:
         raise UserError("E0547", why, fix="give x the last axis that the weight has as its second")
     lead = string.ascii_lowercase[: x.ndim - 1]
     y: Tensor = contract(x, weight, spec=f"{lead}y,zy->{lead}z")
-    return y if bias is None else y + lift(bias)
+    return y if bias is None else y + follow(lift(bias), y)
 
 
 def embedding(indices: Any, weight: Any, padding_idx: int | None = None) -> Tensor:

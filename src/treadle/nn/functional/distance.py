@@ -9,6 +9,7 @@ import numpy as np
 
 from treadle.base.errors import UserError
 from treadle.frontend import functions as fn
+from treadle.frontend.casting import follow
 from treadle.frontend.lift import lift
 from treadle.frontend.products import matmul
 from treadle.frontend.shaping import permute, reshape
@@ -48,7 +49,7 @@ def bilinear(x: Any, y: Any, weight: Any, bias: Any = None) -> Tensor:
     flat = math.prod(lead)
     pairs = reshape(reshape(x, (flat, n, 1)) * reshape(y, (flat, 1, m)), (flat, n * m))
     made = reshape(matmul(pairs, permute(reshape(weight, (outs, n * m)), 1, 0)), (*lead, outs))
-    out: Tensor = made if bias is None else made + lift(bias)
+    out: Tensor = made if bias is None else made + follow(lift(bias), made)
     return out
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.base.errors import UserError
+from treadle.frontend.casting import follow
 from treadle.frontend.lift import lift
 from treadle.frontend.shaping import reshape
 from treadle.frontend.tensor import Tensor
@@ -43,7 +44,7 @@ def _conv_transpose(
     pairs = tuple([(p, p - e) for p, e in zip(sides, extra, strict=True)])
     y = conv_input_grad(x, weight, input_size=size, stride=steps, padding=pairs, dilation=gaps, groups=groups)
     if bias is not None:
-        bias = lift(bias)
+        bias = follow(lift(bias), y)
         y = y + reshape(bias, (*bias.shape, *[1] * rank))
     return _unbatched(y, added)
 

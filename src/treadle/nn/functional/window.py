@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.base.errors import UserError
+from treadle.frontend.casting import follow
 from treadle.frontend.lift import lift
 from treadle.frontend.tensor import Tensor
 from treadle.ops.convolution import conv
@@ -64,7 +65,7 @@ def _conv(rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, 
     pairs = pads(padding, weight.shape[2:], steps, gaps)
     y = conv(x, weight, stride=steps, padding=pairs, dilation=gaps, groups=groups)
     if bias is not None:
-        bias = lift(bias)
+        bias = follow(lift(bias), y)
         y = y + reshape(bias, shape=(*bias.shape, *[1] * rank))
     return _unbatched(y, added)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, Self
 
 from treadle.api.gradients import custom_gradient
+from treadle.api.precision import autocast
 from treadle.base import dtypes
 from treadle.base.errors import UserError
 from treadle.compat.mindspore._tensor import Parameter, Tensor, tag
@@ -25,6 +27,7 @@ class Cell(base.Cell):
     training: bool = False
     _auto_prefix: bool = True
     _float: Any = None
+    _products: Any = None  # the type that products are computed in (level "O1")
 
     def __init__(self, auto_prefix: bool = True, flags: Mapping[str, Any] | None = None) -> None:
         self._auto_prefix = auto_prefix
@@ -34,9 +37,10 @@ class Cell(base.Cell):
         tag(args), tag(kwargs)
         if self._float is not None:
             args = tuple([self._in_float(a) for a in args])
-        if hasattr(type(self), "bprop") and not kwargs:
-            return tag(custom_gradient(self._with_own_gradient)(*args))
-        return tag(super().__call__(*args, **kwargs))
+        with nullcontext() if self._products is None else autocast("O1", self._products):
+            if hasattr(type(self), "bprop") and not kwargs:
+                return tag(custom_gradient(self._with_own_gradient)(*args))
+            return tag(super().__call__(*args, **kwargs))
 
     def _with_own_gradient(self, *args: Any) -> tuple[Any, Any]:
         """(result, pull): the cell's `bprop(*inputs, out, dout)` gives the gradients of its inputs."""

@@ -1,0 +1,97 @@
+"""What an attention kernel is made for: `problem(body, anchor)` reads a body; `Problem` has sizes and views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.ir.node import Fn, Node
+from treadle.kernels.templates import _views
+from treadle.kernels.templates._views import View
+
+_UNIT = {"f32": 4, "bf16": 2}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Attention of `rows` queries and `keys` keys for each of `heads` leading places. depth, width: sizes of a query
+    and of a value. kind: "f32" or "bf16". inputs: q, k, v and, for the gradient, y, the rows' sums, d; views of the
+    parameters with their strides; mask: a view or None. outputs: y and the sums, or dq, dk, dv; None: not wanted."""
+
+    kind: str
+    lead: tuple[int, ...]
+    rows: int
+    keys: int
+    depth: int
+    width: int
+    scale: float
+    causal: bool
+    inputs: tuple[View, ...]
+    mask: View | None
+    outputs: tuple[View | None, ...]
+    buffers: int
+    params: int
+
+    @property
+    def heads(self) -> int:
+        """Places along the leading axes."""
+        count = 1
+        for n in self.lead:
+            count *= n
+        return count
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element."""
+        return _UNIT[self.kind]
+
+
+def problem(body: Fn, anchor: Node) -> Problem | None:
+    """The problem of a body whose only node that computes is the anchor; None where the kernels do not take it."""
+    q, k, v = anchor.inputs[:3]
+    gradient = len(anchor.outputs) > 2
+    given = 6 if gradient else 3
+    lead, depth, width = q.shape[:-2], q.shape[-1], v.shape[-1]
+    if q.dtype.short not in _UNIT or 0 in (q.type.size, k.type.size, v.type.size):
+        return None
+    inputs = [_views.of_input(x, body) for x in anchor.inputs[:given]]
+    good = [x for x in inputs if x is not None]
+    item = q.dtype.bytes
+    rows = [x for x, value in zip(good, anchor.inputs, strict=False) if value.ndim == q.ndim]
+    if len(good) < given or any(x.strides[-1] != item and x.sizes[-1] > 1 for x in rows):
+        return None
+    mask = None
+    if len(anchor.inputs) > given:
+        mask = _mask(_views.of_input(anchor.inputs[given], body), (*q.shape[:-1], k.shape[-2]), item)
+        if mask is None:
+            return None
+    outputs = _outputs(body, anchor, item)
+    if outputs is None:
+        return None
+    scale, causal = float(anchor.attrs["scale"]), bool(anchor.attrs["causal"])
+    buffers, params = len(body.params) + len(body.outputs), len(body.params)
+    shape = (lead, q.shape[-2], k.shape[-2], depth, width)
+    return Problem(q.dtype.short, *shape, scale, causal, tuple(good), mask, outputs, buffers, params)
+
+
+def _outputs(body: Fn, anchor: Node, item: int) -> tuple[View | None, ...] | None:
+    """Views of the results that are wanted; all outputs of the body must be among them."""
+    found = list[View | None]()
+    for value in anchor.outputs:
+        wanted = value in body.outputs or any(value in n.inputs for n in body.nodes)
+        view = _views.of_output(value, body) if wanted else None
+        if wanted and (view is None or len(found) == 3):  # the gradient of a mask is not made here
+            return None
+        if view is not None and value.ndim == anchor.inputs[0].ndim and view.strides[-1] not in (item, 0):
+            return None
+        found.append(view)
+    reached = {v.buffer for v in found if v is not None}
+    return tuple(found) if reached == set(range(len(body.outputs))) else None
+
+
+def _mask(view: View | None, scores: tuple[int, ...], item: int) -> View | None:
+    """A mask as a view of the scores' shape, with stride 0 where it is repeated. Columns must be there."""
+    if view is None or view.strides[-1:] != (item,) or view.sizes[-1] != scores[-1]:
+        return None
+    skip = len(scores) - len(view.sizes)
+    strides = [s if n == m else 0 for n, m, s in zip(view.sizes, scores[skip:], view.strides, strict=True)]
+    return View(view.buffer, view.offset, scores, (0,) * skip + tuple(strides))

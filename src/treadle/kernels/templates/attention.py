@@ -1,0 +1,73 @@
+"""Attention and its gradient: bodies of one attention node between views of parameters and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.ir.node import Fn
+from treadle.kernels import jit
+from treadle.kernels.kernel import Kernel, Plan
+from treadle.kernels.target import Target
+from treadle.kernels.templates import _tiles
+from treadle.kernels.templates._attention_backward import Backward
+from treadle.kernels.templates._attention_forward import Forward
+from treadle.kernels.templates._attention_shape import Problem, problem
+from treadle.kernels.templates._tiles import Machine
+from treadle.ops import attentions
+
+_OPS = (attentions.attention, attentions.attention_fwd, attentions.attention_grad)
+_KEYS = (64, 128)  # keys of a block
+_QUERIES = (256, 128)  # queries of a task
+_TASKS = 8  # a gradient has at least so many tasks if its heads can be cut
+
+
+def plans(body: Fn, target: Target) -> list[Plan]:
+    """The ways to compute a body around one attention node; none for other bodies."""
+    anchors = [n for n in body.nodes if n.op in _OPS]
+    p = problem(body, anchors[0]) if len(anchors) == 1 else None
+    if p is None:
+        return []
+    if anchors[0].op is attentions.attention_grad:
+        return _gradient(p, body, target)
+    return [_forward(p, body, target, keys, queries) for keys in _KEYS for queries in _QUERIES]
+
+
+def _forward(p: Problem, body: Fn, target: Target, keys: int, queries: int) -> Plan:
+    def build() -> Kernel:
+        return Forward(p, _machine(p, target), keys, queries).kernel(body.in_types, body.out_types)
+
+    return Plan(f"attention keys={keys} queries={queries}", build)
+
+
+def _machine(p: Problem, target: Target, even: bool = True) -> Machine:
+    """The tiles: of one vector of queries where there are no more."""
+    m = _tiles.machine(target, even and p.kind == "bf16" and p.depth % 2 == 0)
+    return m if p.rows > m.lanes else replace(m, wide=1, tall=m.tall * 3 // 2)
+
+
+def _gradient(p: Problem, body: Fn, target: Target) -> list[Plan]:
+    """Plans whose arrays fit into a worker's memory; rows that do not lie one after another are copied if that fits."""
+    m = _machine(p, target, p.width % 2 == 0)
+    floats = (p.rows + 32) * (3 * p.depth + 2 * p.width + 2) + p.keys * (p.depth + p.width)
+    copies = True
+    if floats * 4 + (1 << 20) > jit.SLOT_BYTES:  # at most; now exactly
+        fitting = [c for c in (True, False) if _used(Backward(p, m, max(_KEYS), 1, c), body) <= jit.SLOT_BYTES]
+        if not fitting:
+            return []
+        copies = fitting[0]
+    order = (32, 64, 128) if p.causal else (64, 128, 32)  # small blocks leave out more of what is hidden
+    return [_backward(p, body, m, keys, copies) for keys in order]
+
+
+def _used(maker: Backward, body: Fn) -> int:
+    maker.kernel(body.in_types, body.out_types)
+    return maker.used
+
+
+def _backward(p: Problem, body: Fn, m: Machine, keys: int, copies: bool) -> Plan:
+    groups = max(1, min(-(-_TASKS // p.heads), -(-p.keys // keys)))
+
+    def build() -> Kernel:
+        return Backward(p, m, keys, groups, copies).kernel(body.in_types, body.out_types)
+
+    return Plan(f"attention gradient keys={keys} groups={groups}", build)

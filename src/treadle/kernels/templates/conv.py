@@ -1,0 +1,193 @@
+"""Convolutions and their gradients with what surrounds them: `plans(body, target)` for bodies around one of them.
+
+Images are taken with their channels last or second, results are given either way. float32 is computed as float32;
+bfloat16 by the CPU's instruction for pairs where it has one, else, like float16, as float32 from converted operands.
+Sums are float32 and are rounded once. conv_direct has outputs and data gradients, conv_weight weight gradients,
+conv_depthwise those with one channel in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from treadle.base.dtypes import bfloat16, float16, float32
+from treadle.ir.node import Fn, Node, Value
+from treadle.kernels import launch
+from treadle.kernels.kernel import Kernel, Plan
+from treadle.kernels.target import Target
+from treadle.kernels.templates import conv_finish
+from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
+from treadle.kernels.templates.conv_direct import Buffers, Direct, Schedule
+from treadle.kernels.templates.conv_finish import Tail
+from treadle.kernels.templates.conv_schedule import depthwise_schedules, schedules, weight_schedules
+from treadle.kernels.templates.conv_shape import Problem, Spec, data_gradient, forward
+from treadle.kernels.templates.conv_weight import Weight, WeightSchedule
+from treadle.kernels.templates.gemm_problem import dense, view_of
+from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
+
+
+@dataclass(frozen=True)
+class Image:
+    """An input that is read as images. planar: its channels come second, not last."""
+
+    param: int
+    planar: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """A convolution in a body. operands: its inputs, in order; weights, where they are one, are no image."""
+
+    body: Fn
+    anchor: Node
+    spec: Spec
+    operands: tuple[Image, Image]
+    dtype: str
+    out: str
+
+
+def plans(body: Fn, target: Target) -> list[Plan]:
+    """Ways to compute a body around a convolution, the most promising first; [] if it is none of ours."""
+    found = read(body)
+    if found is None:
+        return []
+    return list(_weight(found, target) if found.anchor.op is conv_weight_grad else _direct(found, target))
+
+
+def read(body: Fn) -> Found | None:
+    """The one convolution of a body, if its operands are inputs in an order of axes that is taken."""
+    anchors = [n for n in body.nodes if n.op.rules.get("group") == "convolution"]
+    if len(anchors) != 1 or any(True for n in body.nodes for _ in n.regions()):
+        return None
+    anchor = anchors[0]
+    if anchor.op not in (conv, conv_input_grad, conv_weight_grad) or not 3 <= anchor.outputs[0].ndim <= 4:
+        return None
+    first, second = (_image(body, v) for v in anchor.inputs)
+    values = (*anchor.inputs, anchor.outputs[0])
+    if first is None or second is None or 0 in [n for v in values for n in v.shape]:
+        return None
+    if anchor.op is not conv_weight_grad and not second.planar:  # weights as they are: [outputs, channels, *kernel]
+        return None
+    dtype = anchor.outputs[0].dtype
+    return Found(body, anchor, spec_of(anchor), (first, second), dtype.short, dtype.short)
+
+
+def _image(body: Fn, value: Value) -> Image | None:
+    """The input that a value is, with its axes in memory either as they are or with the second one last."""
+    view = view_of(body, value)
+    if view is None or view.offset or view.dtype is not view.used_as or view.dtype not in (float32, bfloat16, float16):
+        return None
+    n, c, *size = value.shape
+    last = dense((n, *size, c))
+    for planar, wanted in ((True, dense(value.shape)), (False, (last[0], last[-1], *last[1:-1]))):
+        if all(a == b for a, b, extent in zip(view.strides, wanted, value.shape, strict=True) if extent > 1):
+            return Image(view.param, planar)
+    return None
+
+
+def spec_of(node: Node) -> Spec:
+    """The sizes of a convolution or of a gradient; with one spatial axis it gets a first one of 1."""
+    attrs = node.attrs
+    if node.op is conv_weight_grad:
+        x, dy = (v.shape for v in node.inputs)
+        n, channels, outputs = x[0], x[1], dy[1]
+        size, out, kernel = x[2:], dy[2:], attrs["kernel_size"]
+    else:
+        given, w = (v.shape for v in node.inputs)
+        made = node.outputs[0].shape
+        n, channels, outputs, kernel = given[0], w[1] * attrs["groups"], w[0], w[2:]
+        size, out = (given[2:], made[2:]) if node.op is conv else (made[2:], given[2:])
+    pairs = [size, out, kernel, attrs["stride"], attrs["padding"], attrs["dilation"]]
+    if len(size) == 1:
+        ones: list[Any] = [1, 1, 1, 1, (0, 0), 1]
+        pairs = [(one, *pair) for one, pair in zip(ones, pairs, strict=True)]
+    both: list[Any] = [tuple(p) for p in pairs]
+    size, out, kernel, stride, padding, dilation = both
+    return Spec(n, channels, outputs, size, out, kernel, stride, padding, dilation, attrs["groups"])
+
+
+def _one_order(image: tuple[int, int, int]) -> bool:
+    """Whether channels last and channels second are the same in memory."""
+    return image[0] * image[1] == 1 or image[2] == 1
+
+
+# ------------------------------------------------------------------------------------ outputs and data gradients
+def _direct(found: Found, target: Target) -> Iterator[Plan]:
+    problem = (forward if found.anchor.op is conv else data_gradient)(found.spec)
+    sizes = {"n": problem.n, "o": problem.target[2], "h": problem.target[0], "w": problem.target[1]}
+    params = found.operands[0].param, found.operands[1].param
+    tail = conv_finish.read(found.body, found.anchor, sizes, "o", params, target)
+    if tail is None and problem.step_out[1] == 1:
+        tail = conv_finish.read(found.body, found.anchor, sizes, "w", params, target)
+    if tail is None:
+        return
+    planar = found.operands[0].planar and not _one_order(problem.source)
+    if problem.inner == problem.outer == 1 and problem.groups > 1:
+        grid = max(problem.parts, key=lambda part: part.rows * part.cols)
+        row = problem.source[1] * problem.source[2] * 4 * problem.step_in[0]
+        for lanes in depthwise_schedules(grid.rows, grid.cols, problem.n, row, target):
+            yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
+        return
+    for p, schedule in schedules(problem, target, found.dtype, tail.last and not planar, planar):
+        yield Plan(f"conv {schedule}", partial(_make, found, problem, p, schedule, tail, target))
+
+
+def _make(found: Found, whole: Problem, p: Problem, schedule: Schedule, tail: Tail, target: Target) -> Kernel:
+    body = found.body
+    count = len(body.params) + len(body.outputs)
+    plain = tail.plain("nhwo")
+    buffers = Buffers(found.operands[0].param, found.operands[1].param, len(body.params) if plain else -1, count)
+    kernel = Direct(
+        p, schedule, target, found.dtype, found.out, buffers, None if plain else tail,
+        found.operands[0].planar and not _one_order(whole.source), whole.target[:2],
+    )  # fmt: skip
+    text = launch.finish(kernel.module, kernel.build(), count + 1, tiles=schedule.amx)
+    return Kernel(body.in_types, body.out_types, text, kernel.panels.bytes + 64, tail.finish.aliases())
+
+
+# --------------------------------------------------------------------------------------------- weight gradients
+def _weight(found: Found, target: Target) -> Iterator[Plan]:
+    spec, (x, dy) = found.spec, found.operands
+    if dy.planar and not _one_order((*spec.out, spec.outputs)):
+        return
+    planar = x.planar and not _one_order((*spec.size, spec.channels))
+    depthwise = spec.channels == spec.outputs == spec.groups > 1
+    run = spec.channels // spec.groups * spec.kernel[0] * spec.kernel[1]
+    tail = conv_finish.read(found.body, found.anchor, {"o": spec.outputs, "r": run}, "r", (x.param, dy.param), target)
+    if tail is None:
+        return
+    if depthwise:
+        row = spec.size[1] * spec.channels * 4 * spec.stride[0]
+        lanes = depthwise_schedules(*spec.out, spec.n, row, target)[0]
+        yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
+        return
+    for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
+        yield Plan(f"conv weight {schedule}", partial(_make_weight, found, longer, schedule, tail, planar, target))
+
+
+def _make_weight(
+    found: Found, spec: Spec, schedule: WeightSchedule, tail: Tail, planar: bool, target: Target
+) -> Kernel:
+    body, (x, dy) = found.body, found.operands
+    count = len(body.params) + len(body.outputs)
+    plain = tail.plain("or")
+    buffers = x.param, dy.param, len(body.params) if plain else -1, count
+    kernel = Weight(spec, schedule, target, found.dtype, found.out, buffers, planar)
+    text = launch.finish(kernel.module, kernel.build(None if plain else tail), count + 1)
+    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
+
+
+def _make_depthwise(
+    found: Found, sizes: Problem | Spec, schedule: DepthwiseSchedule, tail: Tail, planar: bool, target: Target
+) -> Kernel:
+    """Either direction: of a Problem the outputs, of a Spec the weight gradient."""
+    body, count = found.body, len(found.body.params) + len(found.body.outputs)
+    plain = tail.plain("nhwo" if isinstance(sizes, Problem) else "or")
+    buffers = found.operands[0].param, found.operands[1].param, len(body.params) if plain else -1, count
+    kind = Depthwise if isinstance(sizes, Problem) else DepthwiseWeight
+    kernel: Any = kind(sizes, schedule, target, found.dtype, buffers, None if plain else tail, planar)  # type: ignore[arg-type]
+    text = launch.finish(kernel.module, kernel.build(), count + 1)
+    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())

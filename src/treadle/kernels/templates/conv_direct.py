@@ -1,0 +1,274 @@
+"""Convolutions and their data gradients over channels-last images, as tiles of places times panels of channels.
+
+Phases: weights are packed into panels (workspace); then tasks, each some rows of an image by some panels: the source
+that one needs is copied, padded, into scratch (or read where it is), then tile after tile is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from treadle.kernels.launch import Phase
+from treadle.kernels.llvm import Function, Module, Value, Variable
+from treadle.kernels.target import Target
+from treadle.kernels.templates.conv_finish import Tail, TileTail
+from treadle.kernels.templates.conv_micro import SIDE, STEP, WIDTH, Micro, Pitches, arith
+from treadle.kernels.templates.conv_pack import Copy, Panels
+from treadle.kernels.templates.conv_shape import Part, Problem
+
+SCRATCH = 7 << 20
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """tile: rows and columns of places held in registers, by `vectors` of channels. rows: of a task; panels: of a task.
+    panels_inside: all panels for a tile before the next tile (else all tiles for a panel). copy: the source is copied
+    into scratch (for AMX it must be)."""
+
+    tile: tuple[int, int]
+    vectors: int
+    rows: int
+    panels: int
+    panels_inside: bool
+    copy: bool
+    amx: bool = False
+
+    def __str__(self) -> str:
+        order = "tile-panel" if self.panels_inside else "panel-tile"
+        size = f"{self.tile[0]}x{self.tile[1]}x{self.vectors}"
+        return f"{size} rows {self.rows} panels {self.panels} {order}" + (" copied" if self.copy else "") + (" amx" if self.amx else "")
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Numbers of the kernel's buffers; target: -1 where `finish` writes."""
+
+    source: int
+    weights: int
+    target: int
+    workspace: int
+
+
+@dataclass
+class Direct:
+    """One kernel. dtype: of source and weights; out: of what is written. tail: what to do with the sums instead of
+    storing them, channels last. planar: the source has its channels first; images: height and width of the
+    destination's images, where their places were joined."""
+
+    problem: Problem
+    schedule: Schedule
+    target: Target
+    dtype: str
+    out: str
+    buffers: Buffers
+    tail: Tail | None = None
+    planar: bool = False
+    images: tuple[int, int] = (0, 0)
+    module: Module = field(default_factory=Module)
+
+    def __post_init__(self) -> None:
+        p, s = self.problem, self.schedule
+        self.arith = arith(self.target, self.dtype)
+        self.panels = Panels(p, self.arith, s.vectors, self.dtype, SIDE if s.amx else 1)
+        (self.top, self.bottom), (self.first, self.end) = p.reach()
+        wide = self.dtype != "f32" and self.arith.kind == "f32"
+        most = max([part.cols for part in p.parts])
+        width = max((most - 1) * p.step_in[1] + self.end - self.first + 1, 1)
+        rest = p.parts[0].rest
+        self.copy = Copy(
+            self.arith, width=width, pitch=self._pitch(wide), channels=p.inner, of=p.source[2], columns=p.source[1],
+            rows=p.source[0] - bool(rest), left=-self.first, dtype=self.dtype, wide=wide, rest=rest, planar=self.planar,
+            whole=self.arith.depth * self.panels.whole,
+        )  # fmt: skip
+        self.in_rows = (s.rows - 1) * p.step_in[0] + self.bottom - self.top + 1
+        if s.copy:
+            self.place, self.row = self.copy.pitch * self.copy.element, self.copy.row_bytes
+        else:
+            self.place = p.source[2] * WIDTH[self.dtype]
+            self.row = p.source[1] * self.place
+        size = WIDTH[self.out] if self.tail is None else 4
+        if self.tail is None:
+            out_col = p.target[2] * size
+            out = (p.step_out[0] * p.target[1] * out_col, p.step_out[1] * out_col)
+        else:
+            out = (s.tile[1] * s.vectors * self.arith.bytes, s.vectors * self.arith.bytes)
+        pitches = Pitches(p.step_in[0] * self.row, p.step_in[1] * self.place, *out)
+        self.micro = Micro(self.module, self.arith, pitches, self.out if self.tail is None else "f32", s.amx)
+        self.finish = None
+        if self.tail is not None:
+            flat = (*self.images, p.target[1]) if p.flat else (0, 0, 0)
+            self.finish = TileTail(self.tail, self.arith, p.step_out, out, p.outer % self.arith.lanes != 0, flat)
+            self.finish.write(self.module, "finish")
+        self.blocks = -(-max([part.rows for part in p.parts]) // s.rows)
+        self.panel_blocks = -(-self._panel_count // s.panels)
+
+    def _pitch(self, wide: bool) -> int:
+        """Elements from place to place of the copy: whole steps, and not such that all places share few cache sets."""
+        pitch = self.panels.steps * self.arith.depth
+        bytes = pitch * (4 if wide else WIDTH[self.dtype])
+        return pitch + (64 // (4 if wide else WIDTH[self.dtype]) if bytes % 2048 == 0 else 0)
+
+    @property
+    def _panel_count(self) -> int:
+        return self.panels.full + bool(self.panels.last)
+
+    @property
+    def tasks(self) -> int:
+        """Of the main phase."""
+        return self.problem.groups * self.panel_blocks * self.problem.n * self.blocks
+
+    def scratch(self) -> int:
+        """Bytes of scratch that a task needs."""
+        behind = SIDE * self.problem.step_in[1] * self.place if self.schedule.amx else 0
+        copied = self.in_rows * self.copy.row_bytes + 128 + behind
+        return max(self.panels.scratch(), copied if self.schedule.copy else 0)
+
+    def build(self) -> list[Phase]:
+        """Write the functions; returns the phases. The workspace is `self.panels.bytes`."""
+        tables = [self._table(i, part) for i, part in enumerate(self.problem.parts)]
+        packing = self.panels.write(self.module, "pack", self.buffers.weights, self.buffers.workspace)
+        f = Function(self.module, "convolve", ["ptr", "i64", "ptr"])
+        self._task(f, tables)
+        f.give()
+        return [Phase("pack", packing), Phase("convolve", self.tasks)]
+
+    def _table(self, number: int, part: Part) -> tuple[str, int, int]:
+        """(table of (offset, steps), its length, how many steps may be unrolled) of a part's taps."""
+        steps, runs = self.panels.steps, list[tuple[int, int]]()
+        dense = self.place == steps * STEP
+        for tap in part.taps:
+            down, right = (tap.row - self.top, tap.col - self.first) if self.schedule.copy else (tap.row, tap.col)
+            at = down * self.row + right * self.place
+            if dense and runs and runs[-1][0] + runs[-1][1] * STEP == at:
+                runs[-1] = (runs[-1][0], runs[-1][1] + steps)
+            else:
+                runs.append((at, steps))
+        big = self.schedule.tile[0] * self.schedule.tile[1] * self.schedule.vectors > 16
+        unroll = next(u for u in ((2, 3, 1) if big else (4, 3, 2, 1)) if all(n % u == 0 for _, n in runs))
+        words = [word for run in runs for word in run] or [0, 0]
+        return self.module.table(f"runs_{number}", words), len(runs), unroll
+
+    def _task(self, f: Function, tables: list[tuple[str, int, int]]) -> None:
+        p, s = self.problem, self.schedule
+        buffers, task, scratch = f.args
+        block, rest = task % self.blocks, task // self.blocks
+        image, rest = rest % p.n, rest // p.n
+        panel0, group = (rest % self.panel_blocks) * s.panels, rest // self.panel_blocks
+        source = f.load(buffers, "ptr", 8 * self.buffers.source)
+        first = block * s.rows
+        plane = p.source[0] * p.source[1] if self.planar else 1
+        base = f.offset(source, image * (p.source[0] * p.source[1] * p.source[2] * WIDTH[self.dtype]))
+        base = f.offset(base, group * (p.inner * plane * WIDTH[self.dtype]))
+        if s.copy:
+            self.copy.write(f, base, scratch, first * p.step_in[0] + self.top, f.i64(self.in_rows))
+            base = f.offset(scratch, -(first * (p.step_in[0] * self.row)))
+        panels = f.load(buffers, "ptr", 8 * self.buffers.workspace)
+        sums = f.alloca("i8", s.tile[0] * s.tile[1] * s.vectors * self.arith.bytes) if self.tail else None
+        out = None if self.tail else f.load(buffers, "ptr", 8 * self.buffers.target)
+        stop = f.min_int(panel0 + s.panels, self._panel_count)
+        for number, (part, start) in enumerate(zip(p.parts, self.panels.starts(), strict=False)):
+            place = _Place(self, f, number, tables[number], base, f.offset(panels, start), image, group, out, sums)
+            last = f.min_int(first + s.rows, part.rows)
+            if s.panels_inside:
+                for i, j, tile in self._tiles(f, part, first, last):
+                    for panel, vectors in self._panels(f, panel0, stop):
+                        place.compute(i, j, tile, panel, vectors)
+            else:
+                for panel, vectors in self._panels(f, panel0, stop):
+                    for i, j, tile in self._tiles(f, part, first, last):
+                        place.compute(i, j, tile, panel, vectors)
+
+    def _panels(self, f: Function, first: Value, stop: Value) -> Iterator[tuple[Value, int]]:
+        """Loops over a task's panels: full ones, then the one that is not."""
+        if self.panels.full:
+            with f.loop(first, f.min_int(stop, self.panels.full)) as panel:
+                yield panel, self.schedule.vectors
+        if self.panels.last:
+            with f.when(f.compare("sgt", stop, self.panels.full)):
+                yield f.i64(self.panels.full), self.panels.last
+
+    def _tiles(
+        self, f: Function, part: Part, first: Value, last: Value
+    ) -> Iterator[tuple[Value, Value, tuple[int, int]]]:
+        """Loops over the tiles of rows first..last of a part: whole ones, those at the right, those at the bottom."""
+        high, wide = self.schedule.tile
+        edge = part.cols % wide
+        if part.rest:
+            with f.when(f.compare("eq", last, part.rows)):
+                yield f.i64(part.rows - 1), f.i64(0), (1, part.rest)
+            last = f.min_int(last, part.rows - 1)
+        with self._rows(f, first, last, high) as (row, done):
+            yield from self._across(f, row, high, part.cols, wide, edge)
+        if high > 1:
+            with f.loop(done.get(), last) as row:
+                yield from self._across(f, row, 1, part.cols, wide, edge)
+
+    @contextmanager
+    def _rows(self, f: Function, first: Value, last: Value, high: int) -> Iterator[tuple[Value, Variable]]:
+        done = f.variable("i64", first)
+        with f.loop(first, last - (high - 1), high) as row:
+            yield row, done
+            done.set(row + high)
+
+    def _across(
+        self, f: Function, row: Value, high: int, cols: int, wide: int, edge: int
+    ) -> Iterator[tuple[Value, Value, tuple[int, int]]]:
+        if cols >= wide:
+            with f.loop(0, cols - edge, wide) as col:
+                yield row, col, (high, wide)
+        if edge:
+            yield row, f.i64(cols - edge), (high, edge)
+
+
+@dataclass
+class _Place:
+    """What the tiles of one part in one task share."""
+
+    kernel: Direct
+    f: Function
+    number: int
+    table: tuple[str, int, int]
+    base: Value
+    panels: Value
+    image: Value
+    group: Value
+    out: Value | None
+    sums: Value | None
+
+    def compute(self, row: Value, col: Value, tile: tuple[int, int], panel: Value, vectors: int) -> None:
+        """One tile by one panel."""
+        k, f, p = self.kernel, self.f, self.kernel.problem
+        name, count, unroll = self.table
+        source = f.offset(self.base, row * (p.step_in[0] * k.row), col * (p.step_in[1] * k.place))
+        size = k.panels.tap_bytes(self.number)
+        column = self.group * k.panels.columns + panel * k.schedule.vectors
+        first = panel * (k.schedule.vectors * k.arith.lanes)
+        last = vectors == (k.panels.last or k.schedule.vectors) and p.outer % k.arith.lanes != 0
+        mask = f.mask(p.outer - first - (vectors - 1) * k.arith.lanes, k.arith.lanes) if last else None
+        out = self.sums or self._target(row, col, first)
+        args = [source, f.offset(self.panels, column * size), f.symbol(name), f.i64(count), out]
+        k.micro.call(f, tile, vectors, unroll, args, mask if self.sums is None else None)
+        if self.sums is not None:
+            self._finish(row, col, tile, first, vectors)
+
+    def _coordinates(self, row: Value, col: Value) -> tuple[Value, Value]:
+        """Row and column of the destination for a place of the part's grid."""
+        p = self.kernel.problem
+        part = p.parts[self.number]
+        return row * p.step_out[0] + part.out0[0], col * p.step_out[1] + part.out0[1]
+
+    def _target(self, row: Value, col: Value, first: Value) -> Value:
+        p, f = self.kernel.problem, self.f
+        down, right = self._coordinates(row, col)
+        place = ((self.image * p.target[0] + down) * p.target[1] + right) * p.target[2] + self.group * p.outer + first
+        return f.offset(self.out, place * WIDTH[self.kernel.out])  # type: ignore[arg-type]
+
+    def _finish(self, row: Value, col: Value, tile: tuple[int, int], first: Value, vectors: int) -> None:
+        f, p = self.f, self.kernel.problem
+        down, right = self._coordinates(row, col)
+        assert self.sums is not None
+        channel, limit = self.group * p.outer + first, p.outer - first
+        args = [self.image, down, right, channel, limit, *[f.i64(n) for n in (*tile, vectors)]]
+        f.call("@finish", "void", f.args[0], self.sums, *args)

@@ -1,0 +1,287 @@
+"""What convolutions copy before they compute: weights into panels, and source images into padded tiles.
+
+Panels: for each part of a problem, group and panel of channels: steps of the sum (taps in the part's order, then the
+source channels of the group), each with the panel's channels side by side; what is beyond the channels is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.kernels.llvm import Function, Module, Value, vector
+from treadle.kernels.templates.conv_micro import MEMORY, WIDTH, Arith
+from treadle.kernels.templates.conv_shape import Problem
+
+
+def transposed(f: Function, rows: list[Value]) -> list[Value]:
+    """The columns of a square of vectors (a power of two of them), by perfect shuffles."""
+    count = len(rows)
+    half, stages = count // 2, count.bit_length() - 1
+    low = [i // 2 + (i % 2) * count for i in range(count)]
+    high = [i + half for i in low]
+    for _ in range(stages):
+        rows = [f.shuffle(rows[i], rows[i + half], order) for i in range(half) for order in (low, high)]
+    return rows
+
+
+def square(f: Function, arith: Arith, dtype: str, start: Value, pitch: int, extent: tuple[Value, Value]) -> list[Value]:
+    """Rows of a square of a matrix, as f32; what lies beyond the extent (rows, columns) is 0. pitch: in elements."""
+    result = []
+    for i in range(arith.lanes):
+        there = f.compare("sgt", extent[0], i)
+        mask = f.mask(f.select(there, extent[1], 0), arith.lanes)
+        place = f.offset(start, f.select(there, f.i64(i * pitch * WIDTH[dtype]), 0))
+        result.append(arith.load(f, place, dtype, mask))
+    return result
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Where packed weights lie. vectors: of a full panel; dtype: of the weights as given; whole: the steps of a tap are
+    a multiple of it, those that there are not being zero."""
+
+    problem: Problem
+    arith: Arith
+    vectors: int
+    dtype: str
+    whole: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of one tap."""
+        return -(-self.problem.inner // (self.arith.depth * self.whole)) * self.whole
+
+    @property
+    def columns(self) -> int:
+        """Vectors that cover a group's channels."""
+        return -(-self.problem.outer // self.arith.lanes)
+
+    @property
+    def full(self) -> int:
+        """Full panels of a group."""
+        return self.columns // self.vectors
+
+    @property
+    def last(self) -> int:
+        """Vectors of the panel that is not full; 0: there is none."""
+        return self.columns % self.vectors
+
+    def tap_bytes(self, part: int) -> int:
+        """Bytes of one vector through all steps of a part."""
+        return len(self.problem.parts[part].taps) * self.steps * self.arith.bytes
+
+    def starts(self) -> list[int]:
+        """Where the parts begin, and the end."""
+        at = [0]
+        for i in range(len(self.problem.parts)):
+            at.append(at[-1] + self.problem.groups * self.columns * self.tap_bytes(i))
+        return at
+
+    @property
+    def bytes(self) -> int:
+        """Of all."""
+        return self.starts()[-1]
+
+    def scratch(self) -> int:
+        """Bytes of scratch that packing one column of vectors needs."""
+        lanes = self.arith.lanes
+        return (self.problem.inner * self.problem.taps + 1) * lanes * 4 + self.problem.taps * lanes * lanes * 4 + 64
+
+    def write(self, module: Module, name: str, weights: int, workspace: int) -> int:
+        """The packing phase; weights, workspace: numbers of buffers. Returns its number of tasks: one a column."""
+        f = Function(module, name, ["ptr", "i64", "ptr"])
+        buffers, task, scratch = f.args
+        source, out = f.load(buffers, "ptr", 8 * weights), f.load(buffers, "ptr", 8 * workspace)
+        group, column = task // self.columns, task % self.columns
+        self._collect(f, source, scratch, group, column)
+        for i, start in enumerate(self.starts()[:-1]):
+            self._order(f, module, i, scratch, f.offset(out, start), group, column)
+        f.give()
+        return self.problem.groups * self.columns
+
+    # Stage 1: vectors [tap][inner channel] of the column's lanes, in scratch, as f32.
+
+    def _collect(self, f: Function, source: Value, scratch: Value, group: Value, column: Value) -> None:
+        p, lanes = self.problem, self.arith.lanes
+        first = column * lanes
+        if not p.backward:
+            start = f.offset(source, (group * p.outer + first) * (p.inner * p.taps * WIDTH[self.dtype]))
+            self._rows(f, start, scratch, p.outer - first)
+        elif p.taps == 1:
+            start = f.offset(source, group * (p.inner * p.outer * WIDTH[self.dtype]), first * WIDTH[self.dtype])
+            mask = f.mask(p.outer - first, lanes)
+            with f.loop(0, p.inner) as k:
+                place = f.offset(start, k * (p.outer * WIDTH[self.dtype]))
+                f.store(self.arith.load(f, place, self.dtype, mask), scratch, k * (lanes * 4))
+        else:
+            self._turned(f, source, scratch, group, first)
+
+    def _rows(self, f: Function, start: Value, scratch: Value, valid: Value) -> None:
+        """Lanes are rows of the weights: squares are transposed."""
+        p, lanes = self.problem, self.arith.lanes
+        run = p.inner * p.taps
+        with f.loop(0, run, lanes) as j:
+            rows = square(f, self.arith, self.dtype, f.offset(start, j * WIDTH[self.dtype]), run, (valid, run - j))
+            for i, row in enumerate(transposed(f, rows)):
+                at = j + i
+                place = ((at % p.taps) * p.inner + at // p.taps) * (lanes * 4)
+                f.store(row, scratch, f.select(f.compare("slt", at, run), place, run * lanes * 4))
+
+    def _turned(self, f: Function, source: Value, scratch: Value, group: Value, first: Value) -> None:
+        """Lanes are the weights' second axis, with the taps between them: squares are transposed twice."""
+        p, lanes = self.problem, self.arith.lanes
+        pitch, width = p.outer * p.taps, WIDTH[self.dtype]
+        between = f.offset(scratch, (p.inner * p.taps + 1) * lanes * 4)
+        start = f.offset(source, (group * p.inner * pitch + first * p.taps) * width)
+        run = f.min_int((p.outer - first) * p.taps, lanes * p.taps)
+        with f.loop(0, p.inner, lanes) as k:
+            with f.loop(0, p.taps) as piece:
+                j = piece * lanes
+                place = f.offset(start, k * (pitch * width), f.select(f.compare("slt", j, run), j, 0) * width)
+                rows = square(f, self.arith, self.dtype, place, pitch, (p.inner - k, run - j))
+                for i, row in enumerate(transposed(f, rows)):
+                    f.store(row, between, (j + i) * (lanes * 4))
+            with f.loop(0, p.taps) as tap:
+                rows = [f.load(between, self.arith.vector, (tap + i * p.taps) * (lanes * 4)) for i in range(lanes)]
+                for i, row in enumerate(transposed(f, rows)):
+                    at = k + i
+                    place = (tap * p.inner + at) * (lanes * 4)
+                    f.store(row, scratch, f.select(f.compare("slt", at, p.inner), place, p.inner * p.taps * lanes * 4))
+
+    # Stage 2: the steps of a part, in order.
+
+    def _order(
+        self, f: Function, module: Module, part: int, scratch: Value, out: Value, group: Value, column: Value
+    ) -> None:
+        taps = self.problem.parts[part].taps
+        if not taps:
+            return
+        lanes, bytes, size = self.arith.lanes, self.arith.bytes, self.tap_bytes(part)
+        panel, within = column // self.vectors, column % self.vectors
+        wide = f.select(f.compare("slt", panel, self.full), f.i64(self.vectors), self.last)
+        start = f.offset(out, (group * self.columns + panel * self.vectors) * size, within * bytes)
+        numbers = f.symbol(module.table(f"taps_of_{part}", [t.number for t in taps]))
+        with f.loop(0, len(taps)) as tap:
+            number = f.load(numbers, "i64", tap * 8)
+            with f.loop(0, self.steps) as step:
+                at = f.offset(scratch, (number * self.problem.inner + step * self.arith.depth) * (lanes * 4))
+                value = self._step(f, at, step)
+                f.store(value, start, (tap * self.steps + step) * wide * bytes)
+
+    def _step(self, f: Function, at: Value, step: Value) -> Value:
+        lanes = self.arith.lanes
+        one = f.load(at, self.arith.vector)
+        if self.arith.depth == 1:
+            return one
+        other = f.load(at, self.arith.vector, lanes * 4)
+        if self.steps * 2 != self.problem.inner:
+            one = f.select(f.compare("slt", step * 2, self.problem.inner), one, 0.0)
+            other = f.select(f.compare("slt", step * 2 + 1, self.problem.inner), other, 0.0)
+        order = [i // 2 + (i % 2) * lanes for i in range(2 * lanes)]
+        pairs = f.shuffle(f.convert("fptrunc", one, "bfloat"), f.convert("fptrunc", other, "bfloat"), order)
+        return f.bitcast(pairs, self.arith.vector)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A padded tile of the source: rows of `width` places of `pitch` elements. channels: how many are copied, of
+    `of` at each place of the source; left: the source's first column is so many places in; wide: widened to f32; rest:
+    the source has one more row, of so many places; planar: the source is [channels, rows, columns];
+    whole: zeros follow the channels up to a multiple of it."""
+
+    arith: Arith
+    width: int
+    pitch: int
+    channels: int
+    of: int
+    columns: int
+    rows: int
+    left: int
+    dtype: str
+    wide: bool
+    rest: int = 0
+    planar: bool = False
+    whole: int = 1
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element of the tile."""
+        return 4 if self.wide else WIDTH[self.dtype]
+
+    @property
+    def row_bytes(self) -> int:
+        """From row to row of the tile."""
+        return self.width * self.pitch * self.element
+
+    def write(self, f: Function, image: Value, tile: Value, first: Value, count: Value) -> None:
+        """Fill rows of the tile with the image's rows first, first + 1, ...; outside the image it is zero. image: the
+        first channel of the first place."""
+        with f.loop(0, count) as i:
+            row, out = first + i, f.offset(tile, i * self.row_bytes)
+            source = f.offset(image, row * (self.columns * (1 if self.planar else self.of) * WIDTH[self.dtype]))
+            with f.when(f.compare("ult", row, self.rows)):
+                self._row(f, source, out, self.columns)
+            with f.when(f.compare("uge", row, self.rows)):
+                self._zeros(f, out, self.width * self.pitch)
+            if self.rest:
+                with f.when(f.compare("eq", row, self.rows)):
+                    self._row(f, source, out, self.rest)
+
+    def _zeros(self, f: Function, out: Value, count: int) -> None:
+        """At least `count` elements; up to one vector more is written."""
+        if count > 0:
+            with f.loop(0, count * self.element, self.arith.bytes) as at:
+                f.store(f.constant(0.0, self.arith.vector), out, at)
+
+    def _row(self, f: Function, source: Value, out: Value, columns: int) -> None:
+        """One row; what is written beyond it is written again later."""
+        first, skip = max(self.left, 0), max(-self.left, 0)
+        taken = max(min(columns - skip, self.width - first), 0)
+        whole = self.channels == self.of == self.pitch
+        self._zeros(f, out, first * self.pitch)
+        source = f.offset(source, skip * (1 if self.planar else self.of) * WIDTH[self.dtype])
+        start = f.offset(out, first * self.pitch * self.element)
+        if self.planar:
+            self._gathered(f, source, start, taken)
+        elif whole:
+            self._run(f, source, start, taken * self.pitch)
+        else:
+            with f.loop(0, taken) as x:
+                here = f.offset(start, x * (self.pitch * self.element))
+                self._run(f, f.offset(source, x * (self.of * WIDTH[self.dtype])), here, self.channels)
+        rest = self.width - first - taken
+        self._zeros(f, f.offset(start, taken * self.pitch * self.element), rest * self.pitch)
+
+    def _run(self, f: Function, source: Value, out: Value, count: int) -> None:
+        """So many elements in a row, then zeros to the end of the vector."""
+        width = WIDTH[self.dtype]
+        per = self.arith.lanes if self.wide else self.arith.bytes // width
+        kind = vector(MEMORY[self.dtype], per)
+        if count >= per:
+            with f.loop(0, count // per) as i:
+                f.store(self._moved(f.load(source, kind, i * (per * width))), out, i * (per * self.element))
+        if count % per:
+            done = count - count % per
+            mask = f.mask(f.i64(count % per), per)
+            f.store(self._moved(f.load_masked(source, kind, mask, done * width)), out, done * self.element)
+
+    def _moved(self, v: Value) -> Value:
+        return self.arith.wide(v, self.dtype) if self.wide else v
+
+    def _gathered(self, f: Function, source: Value, out: Value, count: int) -> None:
+        """So many places of a row of each channel, transposed; whole steps are written, with an odd channel too."""
+        lanes, width = self.arith.lanes, WIDTH[self.dtype]
+        kind, plane = vector(MEMORY[self.dtype], lanes), self.rows * self.columns * width
+        filled = min(-(-self.channels // self.whole) * self.whole, self.pitch)
+        with f.loop(0, self.channels, lanes) as c, f.loop(0, count, lanes) as x:
+            rows = []
+            for i in range(lanes):
+                there = f.compare("slt", c + i, self.channels)
+                mask = f.mask(f.select(there, f.i64(count) - x, 0), lanes)
+                place = f.offset(source, f.select(there, c + i, 0) * plane, x * width)
+                rows.append(self._moved(f.load_masked(place, kind, mask)))
+            some = f.mask(f.i64(filled) - c, lanes)
+            for i, value in enumerate(transposed(f, rows)):
+                there = f.compare("slt", x + i, count)
+                mask = f.mask(f.select(there, f.i64(filled) - c, 0), lanes) if count % lanes else some
+                f.store_masked(value, out, mask, ((x + i) * self.pitch + c) * self.element)

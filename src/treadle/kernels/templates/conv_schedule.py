@@ -1,0 +1,192 @@
+"""Which schedules to try for a convolution: sizes of tiles, tasks and panels, from the CPU's caches and registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from treadle.kernels.target import Target
+from treadle.kernels.templates.conv_depthwise import DepthwiseSchedule
+from treadle.kernels.templates.conv_direct import SCRATCH, Buffers, Direct, Schedule
+from treadle.kernels.templates.conv_micro import SIDE, WIDTH, arith
+from treadle.kernels.templates.conv_shape import Problem, Spec, joined, pointwise
+from treadle.kernels.templates.conv_weight import Weight, WeightSchedule, joins_taps
+
+TASKS_PER_CORE = 4
+ALIAS = 2048  # places this many bytes apart, or a multiple, share few sets of the first cache
+
+
+def best_tile(rows: int, cols: int, places: int) -> tuple[int, int]:
+    """The tile of at most so many places that covers a grid in the fewest steps of work."""
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        down, across = -(-rows // tile[0]), -(-cols // tile[1])
+        # What a tile costs besides its places: the loads of the panel, and its beginning and end.
+        edges = (cols % tile[1] != 0) * down + (rows % tile[0]) * across
+        return rows * cols + 2.0 * (down * across) + edges, tile[0]
+
+    sizes = [(h, w) for h in range(1, min(rows, 4) + 1) for w in range(1, min(cols, places) + 1) if h * w <= places]
+    return min(sizes, key=cost)
+
+
+def schedules(
+    problem: Problem, target: Target, dtype: str, join: bool = True, planar: bool = False, most: int = 4
+) -> list[tuple[Problem, Schedule]]:
+    """Problems and schedules for them, the most promising first. join: places of all images may be put in rows of any
+    width, where that is the same; planar: the source has its channels first."""
+    how = arith(target, dtype)
+    registers = target.registers
+    shapes = ((14, 2), (6, 4)) if registers == 32 else ((6, 2), (4, 3)) if how.fused else ((6, 2),)
+    amx = _amx(problem, target, join, planar) if dtype == "bf16" and target.has("amx") else []
+    if pointwise(problem):  # short sums: what counts is to read each source element once and to write whole rows
+        shapes = shapes[::-1]
+    columns = -(-problem.outer // how.lanes)
+    found = amx[:2]
+    for places, vectors in shapes:
+        if vectors > columns:  # the registers are shared by sums, a row of the panel and a splat
+            vectors = columns
+            places = (registers - vectors - 1) // vectors // 2 * 2
+        for item in _with_tile(problem, target, dtype, (places, vectors), join, planar):
+            if item not in found:
+                found.append(item)
+    return found[:most]
+
+
+def _with_tile(
+    problem: Problem, target: Target, dtype: str, tile_size: tuple[int, int], join: bool, planar: bool
+) -> list[tuple[Problem, Schedule]]:
+    how, (places, vectors), p = arith(target, dtype), tile_size, problem
+    if join and pointwise(problem):
+        p = joined(problem, min(places, problem.n * problem.target[0] * problem.target[1]))
+    place_bytes = p.source[2] * WIDTH[dtype]
+    widened = dtype != "f32" and how.kind == "f32"
+    odd = how.depth == 2 and (p.inner % 2 != 0 or p.source[2] % 2 != 0)
+    copy = planar or not p.inside() or widened or odd or place_bytes % ALIAS == 0
+    grid = max(p.parts, key=lambda part: part.rows * part.cols)
+    tile = (1, grid.cols) if p.flat else best_tile(grid.rows, grid.cols, places)
+    columns = -(-p.outer // how.lanes)
+    panels = -(-columns // vectors)
+    steps = -(-p.inner // how.depth)
+    taps = max([len(part.taps) for part in p.parts] + [1])
+    panel_bytes = steps * taps * vectors * how.bytes
+    rows = _rows(p, tile, target, dtype, panels)
+    inside = panels * panel_bytes <= target.l2 // 3
+    result = []
+    for order in (inside, not inside):
+        per_task = panels
+        while per_task > 1 and p.groups * p.n * -(-grid.rows // rows) * -(-panels // per_task) < _wanted(target):
+            per_task = -(-per_task // 2)
+        result.append((p, Schedule(tile, vectors, rows, per_task, order, copy)))
+    return [r for r in result if _fits(r[0], r[1], target, dtype)]
+
+
+def _amx(problem: Problem, target: Target, join: bool, planar: bool) -> list[tuple[Problem, Schedule]]:
+    """Schedules by AMX, which multiplies 16 places beside each other by 32 source channels: not for very few."""
+    if problem.inner < SIDE:
+        return []
+    p = joined(problem, 2 * SIDE) if join and pointwise(problem) else problem
+    grid = max(p.parts, key=lambda part: part.rows * part.cols)
+    widths = range(1, min(grid.cols, 2 * SIDE) + 1)
+    wide = min(widths, key=lambda w: (-(-grid.cols // w) * -(-w // SIDE), -w))
+    tile = (2 if wide <= SIDE and grid.rows > 1 else 1), wide
+    columns = -(-p.outer // SIDE)
+    vectors = min(2, columns)
+    panels = -(-columns // vectors)
+    rows = _rows(p, tile, target, "bf16", panels)
+    result = []
+    for inside in (True, False):
+        per_task = panels
+        while per_task > 1 and p.groups * p.n * -(-grid.rows // rows) * -(-panels // per_task) < _wanted(target):
+            per_task = -(-per_task // 2)
+        result.append((p, Schedule(tile, vectors, rows, per_task, inside, True, amx=True)))
+    return [r for r in result if _fits(r[0], r[1], target, "bf16")]
+
+
+def _wanted(target: Target) -> int:
+    return max(TASKS_PER_CORE * target.cores, 2 * TASKS_PER_CORE)
+
+
+def _rows(p: Problem, tile: tuple[int, int], target: Target, dtype: str, panels: int) -> int:
+    """Rows of a task: as many as half of the second cache holds, but enough tasks for all cores."""
+    grid_rows = max([part.rows for part in p.parts])
+    row_bytes = p.source[1] * p.inner * (4 if dtype != "f32" else WIDTH[dtype]) * p.step_in[0]
+    rows = max(target.l2 * 2 // 5 // max(row_bytes, 1), 1)
+    enough = -(-grid_rows * p.n // _wanted(target))
+    if rows >= grid_rows and panels >= 4:  # panels may be shared out instead of rows
+        enough = grid_rows
+    rows = min(rows, max(enough, min(2 * tile[0], 4)), grid_rows)
+    if rows >= grid_rows:
+        return grid_rows
+    rows = max(rows // tile[0] * tile[0], min(tile[0], grid_rows))
+    # As even as possible: no small rest at the end of an image.
+    blocks = -(-grid_rows // rows)
+    even = -(-grid_rows // blocks)
+    return min(-(-even // tile[0]) * tile[0], rows)
+
+
+def _fits(p: Problem, schedule: Schedule, target: Target, dtype: str) -> bool:
+    return Direct(p, schedule, target, dtype, dtype, Buffers(0, 1, 2, 3)).scratch() <= SCRATCH
+
+
+def weight_schedules(
+    spec: Spec, target: Target, dtype: str, planar: bool = False, most: int = 4
+) -> list[tuple[Spec, WeightSchedule]]:
+    """Schedules of the weight gradient, the most promising first; the places of a 1x1 kernel are put in longer rows."""
+    spec = spec if planar else _longer_rows(spec)
+    shapes = ((14, 2), (6, 4)) if target.registers == 32 else ((6, 2), (4, 3))
+    shapes = shapes if arith(target, dtype).fused else shapes[:1]  # a product of its own takes one more register
+    found: list[tuple[Spec, WeightSchedule]] = []
+    for places in (400, 800):
+        for outputs, vectors in shapes:
+            item = spec, _weight_schedule(spec, target, dtype, places, outputs, vectors)
+            if item not in found and Weight(*item, target, dtype, dtype, (0, 1, 2, 3)).scratch() <= SCRATCH:
+                found.append(item)
+    return found[:most]
+
+
+def _weight_schedule(spec: Spec, target: Target, dtype: str, places: int, outputs: int, vectors: int) -> WeightSchedule:
+    how = arith(target, dtype)
+    outer, inner = spec.outputs // spec.groups, spec.channels // spec.groups
+    columns = -(-inner // how.lanes)
+    if joins_taps(spec, how.lanes):
+        columns = -(-inner * spec.kernel[0] * spec.kernel[1] // how.lanes)
+    vectors = min(vectors, columns)
+    # As many outputs in a tile as leave the fewest unused in the last one.
+    outputs = min(
+        range(max(outputs - (4 if outputs > 8 else 1), 1), outputs + 1), key=lambda r: (-(-outer // r) * r, -r)
+    )
+    rows = max(min(places // spec.out[1], spec.out[0]), 1)
+    rows = -(-spec.out[0] // -(-spec.out[0] // rows))
+    images = max(min(places // (spec.out[0] * spec.out[1]), spec.n), 1) if rows == spec.out[0] else 1
+    units = -(-spec.n // images) * -(-spec.out[0] // rows)
+    tiles = -(-outer // outputs)
+    copied = spec.n * spec.size[0] * spec.size[1] * inner
+    sums = outer * inner * spec.kernel[0] * spec.kernel[1]
+    wanted = -(-_wanted(target) // spec.groups)
+    choices = [(s, -(-wanted // s)) for s in range(1, min(units, wanted) + 1)]
+    choices = [(s, b) for s, b in choices if b <= tiles and (units % s == 0 or units > 4 * s)]
+    splits, blocks = min(choices or [(1, 1)], key=lambda c: c[1] * copied + 2 * c[0] * sums)
+    return WeightSchedule(outputs, vectors, images, rows, splits, blocks)
+
+
+def _longer_rows(spec: Spec) -> Spec:
+    """For a 1x1 kernel over all places: the same sums with all images as one, its rows long and even."""
+    if spec.kernel != (1, 1) or spec.stride != (1, 1) or spec.size != spec.out or any(map(any, spec.padding)):
+        return spec
+    places = spec.n * spec.size[0] * spec.size[1]
+    widths = [w for w in range(1, min(places, 64) + 1) if places % w == 0]
+    width = max(widths, key=lambda w: (w % 2 == 0 and w >= 16, w))
+    if width < min(spec.size[1], 16):
+        return spec
+    size = (places // width, width)
+    return replace(spec, n=1, size=size, out=size)
+
+
+def depthwise_schedules(rows: int, cols: int, images: int, row_bytes: int, target: Target) -> list[DepthwiseSchedule]:
+    """Schedules of a depthwise convolution. rows, cols: of the grid; row_bytes: of source that a row of it reads."""
+    most = max(target.l2 // 3 // max(row_bytes, 1), 1)
+    enough = -(-rows * images // _wanted(target))
+    high = -(-rows // -(-rows // min(max(min(most, enough), 4), rows)))
+    widths = (8, 7) if target.registers == 32 else (4, 3)
+    best = sorted(widths, key=lambda w: (-(-cols // w) * w, -w))
+    splits = min(_wanted(target), images * -(-rows // high))
+    return [DepthwiseSchedule(min(w, cols), high, splits) for w in best]

@@ -1,0 +1,186 @@
+"""Matrix products with what surrounds them: `plans(body, target)` offers ways of computing a body around one product.
+
+Which elements are multiplied is read by gemm_problem, what is done with the sums by gemm_finish; gemm_tile makes the
+code. float32 is computed as float32; products of bfloat16 by the CPU's instruction for pairs where it has one, else,
+like float16, as float32 from converted operands. Sums are float32 and are rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from treadle.base.dtypes import bfloat16, float32
+from treadle.ir.node import Fn
+from treadle.kernels import launch
+from treadle.kernels.kernel import Kernel, Plan
+from treadle.kernels.llvm import Module
+from treadle.kernels.microkernels import Isa, row_limit
+from treadle.kernels.target import Target
+from treadle.kernels.templates import gemm_amx, gemm_dot, gemm_finish, gemm_problem, gemm_tile
+from treadle.kernels.templates.gemm_amx import AmxSchedule
+from treadle.kernels.templates.gemm_dot import DotSchedule
+from treadle.kernels.templates.gemm_finish import Finish, Store
+from treadle.kernels.templates.gemm_problem import Problem
+from treadle.kernels.templates.gemm_tile import Schedule, in_place
+
+_TASK_FLOPS = 2e6  # of a task that is worth to be claimed by a thread
+_LINE_BYTES = 128 << 10  # that a task of dot products reads
+_PAGE = 4096  # bytes; lines so far apart compete for the same places in a cache
+_LEAST = 512  # multiplications of a product; many smaller ones are no work for tiles
+_MOST = 6  # plans
+
+
+def plans(body: Fn, target: Target) -> list[Plan]:
+    """Ways to compute a body around a matrix product, the most promising first; [] if it is none of ours."""
+    found = _read(body, target)
+    if found is None:
+        return []
+    problem, finish, isa = found
+    kind = "gemm pairs" if isa.pairs else "gemm"
+    schedules = list(dict.fromkeys(schedules_for(problem, finish, isa, target)))[:_MOST]
+    return [Plan(f"{kind} {s}", partial(make, body, problem, finish, isa, target, s)) for s in schedules]
+
+
+def _read(body: Fn, target: Target) -> tuple[Problem, Finish, Isa] | None:
+    found = [p for p in (gemm_problem.read(body, swapped) for swapped in (False, True)) if p is not None]
+    for problem in sorted(found, key=lambda p: p.n == 1):
+        isa = Isa.of(target, multiplies_pairs(problem, target))
+        if not _packable(problem) or (problem.batches > 1 and problem.m * problem.n * problem.k < _LEAST):
+            continue
+        finish = gemm_finish.read(body, problem)
+        if finish is not None and finish.width_divides() % isa.lanes == 0:
+            return problem, finish, isa
+    return None
+
+
+def multiplies_pairs(problem: Problem, target: Target) -> bool:
+    """Whether operands are multiplied as bfloat16: they are, both of them, or their product may be that inexact."""
+    sides = (problem.left, problem.right)
+    narrow = all(bfloat16 in (s.dtype, s.used_as) for s in sides)
+    return target.has("avx512bf16") and (narrow or (problem.precision == "medium" and problem.dtype is float32))
+
+
+def _packable(problem: Problem) -> bool:
+    """Whether each operand has an axis along which it lies without gaps, as packing wants it."""
+    left, right = problem.left, problem.right
+    tall = left.inner == 1 or left.outer == 1 or problem.m == 1 or problem.k == 1
+    return tall and (right.inner == 1 or right.outer == 1 or problem.n == 1)
+
+
+def make(
+    body: Fn, problem: Problem, finish: Finish, isa: Isa, target: Target, schedule: Schedule | DotSchedule
+) -> Kernel:
+    """The kernel of a schedule."""
+    module = Module()
+    store = Store(finish, isa, target, module)
+    buffers, workspace = len(body.params) + len(body.outputs), 0
+    if isinstance(schedule, DotSchedule):
+        phases = [gemm_dot.build(problem, isa, schedule, store, module, "gemm")]
+    else:
+        made = (
+            gemm_amx.Tiles(problem, schedule, store)
+            if isinstance(schedule, AmxSchedule)
+            else gemm_tile.Gemm(problem, isa, schedule, store.tile, store.totals)
+        )
+        phases, workspace = gemm_tile.build(made, module), made.workspace
+    text = launch.finish(module, phases, buffers + bool(workspace), tiles=isinstance(schedule, AmxSchedule))
+    return Kernel(body.in_types, body.out_types, text, workspace, finish.aliases())
+
+
+def schedules_for(problem: Problem, finish: Finish, isa: Isa, target: Target) -> Iterator[Schedule | DotSchedule]:
+    """Schedules worth trying, the best guess first."""
+    if gemm_dot.fits(problem) and not any(o.summed for o in finish.outputs):
+        at_once = 4 if problem.m * 4 + problem.m < isa.registers else 2
+        wide = max(_LINE_BYTES // (problem.k * problem.right.dtype.bytes), 4 * isa.lanes)
+        part = finish.width_divides()
+        yield DotSchedule(at_once, min(part, wide // isa.lanes * isa.lanes) if part else wide // isa.lanes * isa.lanes)
+    split = problem.precision == "high" and problem.left.used_as is problem.right.used_as is float32
+    if target.has("amx") and (isa.pairs or split):
+        yield from _amx(problem, finish, target, not isa.pairs)
+    later: list[Schedule] = []
+    for vectors in _widths(problem, finish, isa):
+        first, *others = _cut(problem, isa, target, vectors, row_limit(isa, vectors))
+        yield first
+        later += others
+    yield from later
+
+
+def _amx(problem: Problem, finish: Finish, target: Target, split: bool) -> Iterator[Schedule]:
+    """Schedules of tiles: the whole sum at once as long as B's block and A's panel stay in the second cache."""
+    side = gemm_amx.STEP
+    if finish.width_divides() % side:
+        return
+    panels, columns = -(-problem.m // side), -(-problem.n // side)
+    parts_of = 3 if split else 1
+    for most in (3072 // parts_of, 1024 // parts_of):
+        parts = max(-(-problem.k // most), 1)
+        depth = max(-(-problem.k // parts // side), 1) * side
+        high, wide = _blocks(problem, target, panels, columns, side, side, parts_of * depth // 2, False)
+        for pack_a in (split, split or problem.left.outer * 2 % _PAGE == 0):
+            yield AmxSchedule(2, side, depth, high, wide, pack_a, True, split=split)
+
+
+def _widths(problem: Problem, finish: Finish, isa: Isa) -> list[int]:
+    """Vectors of a tile's columns, the best first."""
+    need = -(-problem.n // isa.lanes)
+    wanted = [3, 2] if isa.registers == 32 else [2]
+    if problem.left.outer == 1 and problem.m > isa.lanes:  # columns of A are packed in whole vectors
+        wanted.reverse()
+    if problem.m <= isa.registers // 10:
+        wanted = [isa.registers // 4, *wanted]
+    part = finish.width_divides()
+    fits = [v for v in wanted if v <= need and (not part or part % (v * isa.lanes) == 0)]
+    rest = {v: -problem.n % (v * isa.lanes) for v in fits}
+    return sorted(fits, key=lambda v: rest[v] * 10 > problem.n) or [1]
+
+
+def _cut(problem: Problem, isa: Isa, target: Target, vectors: int, rows: int) -> Iterator[Schedule]:
+    """Schedules for a width of tiles. An operand whose lines are a multiple of a page apart is packed, because they
+    would all be in the same places of the caches; so is one that is read often enough."""
+    width, left, right = vectors * isa.lanes, problem.left, problem.right
+    panels, columns = -(-problem.m // rows), -(-problem.n // width)
+    must_a, must_b = not in_place(left, isa, False), not in_place(right, isa, True)
+    by_column = left.outer == 1 and problem.m > 1
+    depth = _depth(problem, isa, target, by_column)
+    far = left.inner == 1 and rows > 9 and left.outer * left.dtype.bytes % _PAGE == 0 and depth > 64
+    far = far or (by_column and left.inner * left.dtype.bytes >= _PAGE)
+    pack_a = must_a or (far and problem.m > 1 and problem.n > 3 * width)
+    pack_b = must_b or (panels > 3 and right.inner * right.dtype.bytes % _PAGE == 0 and depth > 128)
+    high, wide = _blocks(problem, target, panels, columns, rows, width, depth // isa.per_unit, by_column and pack_a)
+    per_task = 2 * min(high * rows, problem.m) * min(wide * width, problem.n) * problem.k
+    group = max(1, min(int(_TASK_FLOPS // max(per_task, 1)), problem.batches // (4 * target.cores)))
+    for a, b in ((pack_a, pack_b), (pack_a, must_b), (must_a, pack_b), (True, pack_b), (pack_a, True)):
+        if not (a and by_column) or pack_a:
+            yield Schedule(vectors, rows, depth, high, wide, a and problem.m > 1 or must_a, b, group)
+
+
+def _depth(problem: Problem, isa: Isa, target: Target, by_column: bool) -> int:
+    """Elements of a block of the sum: a few hundred, so that blocks are alike."""
+    block, most = 2 * isa.lanes, 256 * isa.per_unit if by_column else 512 * isa.per_unit
+    k = max(problem.k, 1)
+    parts = 1 if k <= most * 3 // 2 else -(-k // most)
+    return -(-k // parts // block) * block
+
+
+def _blocks(
+    problem: Problem, target: Target, panels: int, columns: int, rows: int, width: int, units: int, whole_a: bool
+) -> tuple[int, int]:
+    """Panels of rows and columns of a task: B's block in half of the second cache, and enough tasks for the cores."""
+    wide = max(1, min(columns, target.l2 // 2 // (units * width * 4)))
+    high = max(1, min(panels, 384 // rows))
+    if whole_a:
+        high = max(1, min(high, target.l2 // 4 // (units * 64)))
+    while high * wide > 1 and target.cores > 1:
+        tall, broad = min(high * rows, problem.m), min(wide * width, problem.n)
+        small = 2 * tall * broad * problem.k < 2 * _TASK_FLOPS
+        want = target.cores * (4 if min(tall, broad) > 96 else 1)
+        if small or problem.batches * -(-panels // high) * -(-columns // wide) >= want:
+            break
+        if wide == 1 or (high > 1 and tall >= broad):
+            high = -(-high // 2)
+        else:
+            wide = -(-wide // 2)
+    high = -(-panels // -(-panels // high))
+    wide = -(-columns // -(-columns // wide))
+    return high, wide
