@@ -216,6 +216,34 @@ _GRADIENTS = [
         "di, df, dg, do = inner * wide(c), inner * g, inner * i, d * t",
         of("lstm_cell"),
     ),
+    Fault(
+        "lstm over time: the gradient runs the same way",
+        "ops/sequences.py",
+        "[cs, _before(c, cs, reverse), gates, dh], not reverse)",
+        "[cs, _before(c, cs, reverse), gates, dh], reverse)",
+        of("lstm"),
+    ),
+    Fault(
+        "gru over time: the state that is passed on is left out",
+        "ops/sequences.py",
+        "return d * z + _product(inner, w",
+        "return _product(inner, w",
+        of("gru"),
+    ),
+    Fault(
+        "attention kernel: sums are not scaled to a new maximum",
+        "kernels/templates/_attention_forward.py",
+        "self.total[c].set(self.total[c].get() * shrink[c])",
+        "self.total[c].set(self.total[c].get())",
+        ("tests/kernels/test_attention.py",),
+    ),
+    Fault(
+        "lstm kernel: a step does not wait for the one before",
+        "kernels/templates/_recurrent.py",
+        'with f.when(f.compare("sgt", step, 0)):',
+        'with f.when(f.compare("sgt", step, 1 << 40)):',
+        ("tests/kernels/test_recurrent.py",),
+    ),
 ]
 
 # ------------------------------------------------------------------------------------- the other rules of ops

@@ -194,3 +194,17 @@ def test_text_with_an_unknown_name_is_refused():
 
     with pytest.raises(UserError, match="E0192"):
         parse("formula(%a0: f64[3]) { %0[i0:3] = %a1[i0] return %0 }")
+
+
+def test_large_tensors_are_computed_in_blocks(monkeypatch):
+    from treadle.formula import interp
+
+    i, j, k = Axis("i", 3), Axis("j", 7), Axis("k", 5)
+    x = Placeholder("x", f64[3, 5, 7])
+    formula = Formula([x], [Compute("y", (i, j), fold("add", read(x, i, k, j), (k,)))])
+    array = np.random.default_rng(0).standard_normal((3, 5, 7))
+    for most in (1, 5, 16, 40, 1000):
+        monkeypatch.setattr(interp, "_CHUNK", most)
+        sizes = [len(list(interp._blocks((i, j), max(1, most // 5))))]
+        assert sizes == [{1: 21, 5: 21, 16: 9, 40: 3, 1000: 1}[most]]
+        assert_allclose(evaluate(formula, array)[0], array.sum(1))

@@ -12,7 +12,7 @@ from treadle.ops._declare import OPS
 MUST = {
     "add", "select", "exp", "cast", "gelu", "softmax", "broadcast_to", "reshape", "transpose", "slice", "pad", "iota",
     "concatenate", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_mean", "take", "one_hot",
-    "take_along_axis", "reverse", "matmul", "contract", "full", "layer_norm", "logsumexp",
+    "take_along_axis", "reverse", "matmul", "contract", "full", "layer_norm", "logsumexp", "compute",
 }  # fmt: skip
 
 
@@ -45,3 +45,16 @@ def test_the_formula_of_an_op_is_the_op(name):
         for found, wanted in zip(results, case.results, strict=True):
             assert_close(found, wanted, f"{case}\n{formula}", case.sample.tol, factor=5)
     assert seen or name not in MUST, f"{name} has no formula"
+
+
+def test_a_formula_in_a_function_stays_as_it_is():
+    """Between other ops, `compute` is not expanded: what stands before it is written into it."""
+    from treadle.ir.types import f64
+    from treadle.ops import compute
+    from treadle.ops.computes import _matmul
+
+    text = _matmul(f64[2, 3], f64[3, 4])
+    fn = build.trace(lambda x, w: compute(-x, w, formula=text) * 2.0, (f64[2, 3], f64[3, 4]), "f")
+    found = of_fn(fn)
+    assert len(found.computes) == 2
+    assert "add[i2:3](mul(neg(%a0[i0, i2]), %a1[i2, i1]))" in found.text

@@ -281,6 +281,21 @@ def test_a_gradient_that_does_not_fit_into_memory_is_left_to_xla():
     attrs = {"scale": 0.3, "causal": False}
     assert template.plans(gradient_body([f32[1, 2500, 128]] * 3, **attrs), host())
     assert not template.plans(gradient_body([f32[1, 9000, 128]] * 3, **attrs), host())
+    assert template.plans(forward_body([f32[1, 20000, 128]] * 3, **attrs), host())
+    assert not template.plans(forward_body([bf16[1, 80000, 64]] * 3, **attrs), host())
+
+
+@pytest.mark.slow
+def test_far_more_keys_than_a_block():
+    """Strided keys whose copies would not fit into a worker's memory: they are read in place."""
+    body = packed_body(f32, 1, 8200, 1, 130, False)
+    arrays = arrays_of(body.in_types, np.random.default_rng(8))
+    q, k, v = np.split(arrays[0], 3, axis=2)
+    code = jit.load(template.plans(body, host())[0].build().text)
+    y, sums = (np.zeros(t.shape, t.dtype.np) for t in body.out_types)
+    code.run([*arrays, y, sums], 2)
+    rows = [0, 31, 32, 4097, 8199]
+    close(y[:, rows], formula(q[:, rows], k, v, scale=0.3, causal=False)[0], 1e-5)
 
 
 @pytest.mark.parametrize("kind", [f32, bf16], ids=["f32", "bf16"])
@@ -313,6 +328,14 @@ def test_what_is_not_taken_is_left_to_xla():
         body = b.finish((y, y + 1.0))
     assert not template.plans(body, host())
     assert not template.plans(forward_body([f32[0, 8, 4]] * 3, **attrs), host())
+    with Builder("body") as b:
+        y, sums = attention_fwd(*[b.param(t) for t in double], **attrs)
+        body = b.finish((y, transpose(sums, perm=(1, 0))))
+    assert not template.plans(body, host())  # sums far apart
+    with Builder("body") as b:
+        q, k, v = (transpose(b.param(t), perm=(0, 2, 1)) for t in [f32[2, 4, 8]] * 3)
+        body = b.finish((attention(q, k, v, **attrs),))
+    assert not template.plans(body, host())  # elements of a row far apart
 
 
 def test_the_engine_finds_the_template():

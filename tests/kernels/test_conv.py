@@ -276,6 +276,15 @@ def test_nothing_is_read_behind_an_array(t):
                 np.testing.assert_array_equal(got, ref)
 
 
+def test_images_too_wide_for_scratch_are_taken_row_by_row_or_not_at_all():
+    def names(size, c, groups):
+        body = build.trace(forward(attributes(groups=groups)), [f32[1, *size, c], f32[c, c // groups, 3, 3]])
+        return [p.name for p in plans(body, host())]
+
+    assert names((9, 1500), 300, 300) and all("rows 1 " in n for n in names((9, 1500), 300, 300))
+    assert names((9, 3000), 300, 300) == names((1, 40000), 64, 1) == []
+
+
 def test_what_is_not_taken():
     attrs = attributes()
     plain = [f32[1, 4, 5, 5], f32[4, 4, 3, 3]]

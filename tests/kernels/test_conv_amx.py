@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from tests.kernels.test_conv import attributes, backward, forward, last, out_size, second, values
+
 from treadle.ir import build, interp
 from treadle.ir.types import bf16
 from treadle.kernels import jit

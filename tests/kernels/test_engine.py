@@ -80,6 +80,14 @@ def test_wrong_ir_is_an_error():
         jit.load("define void @f() { ret i32 0 }")
 
 
+def test_a_call_of_what_is_not_there_is_an_error():
+    with pytest.raises(RuntimeError, match="no_such_function"):
+        jit.load("declare void @no_such_function()\ndefine void @f() { call void @no_such_function() ret void }")
+    assert jit.load(
+        "declare double @cos(double)\ndefine double @f(double %x) { %y = call double @cos(double %x) ret double %y }"
+    )
+
+
 def test_many_threads_run_and_compile_at_once():
     failures = []
 

@@ -100,7 +100,7 @@ def compare(got, want, scale, name):
 
 
 def letters(spec, m, n, k, kind, batch=3):
-    sizes = dict(m=m, n=n, k=k, b=batch)
+    sizes = {"m": m, "n": n, "k": k, "b": batch}
     x, y = spec.partition("->")[0].split(",")
     return trace(lambda a, b: contract(a, b, spec=spec), *[kind[tuple([sizes[c] for c in p])] for p in (x, y)])
 

@@ -7,6 +7,7 @@ from tests.kernels.test_attention import TARGETS, arrays_of, close, on_all_targe
 
 import treadle as td
 from treadle import nn
+from treadle.base.flags import override
 from treadle.ir import interp
 from treadle.ir.build import Builder
 from treadle.ir.types import bf16, f32, f64
@@ -143,3 +144,26 @@ def test_a_cell_gives_its_states_alone_while_gradients_are_taken():
 
 def test_the_engine_finds_the_template():
     assert engine.plans(body_of("lstm_fwd", f32, (3, 4, 8)))[0].name == "lstm_fwd of 8"
+
+
+@pytest.mark.parametrize("layer", ["attention", "lstm", "gru"])
+def test_gradients_of_layers_are_the_same_with_kernels_and_without(layer, monkeypatch):
+    monkeypatch.setattr(engine, "_chosen", {})
+    rng = np.random.default_rng(9)
+    net = nn.MultiheadAttention(64, 4, batch_first=True) if layer == "attention" else getattr(nn, layer.upper())(64, 96)
+    x = td.Tensor(rng.normal(size=(20, 24, 64)).astype(np.float32))
+    params = net.parameters()
+
+    def loss():
+        y = net(x, x, x, is_causal=True)[0] if layer == "attention" else net(x)[0]
+        return (y * y).sum()
+
+    results = []
+    for level in (0, 3):
+        with override(fusion=level):
+            value, grads = td.jit(lambda: td.value_and_grad(loss, params)())()
+            results.append([value.numpy(), *[g.numpy() for g in grads]])
+    for found, wanted in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * max(1, np.abs(wanted).max()))
+    plans = [c.plan for c in engine._chosen.values()]
+    assert sum(p.startswith(layer) for p in plans) == 2, plans  # forward and gradient

@@ -7,8 +7,10 @@ reference rule, or its expansion.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from treadle.ir import op as op_table
 from treadle.ir.types import TensorType, type_of
 
 Array = np.ndarray[Any, Any]
-_CHUNK = 1 << 21  # elements of a compute's chunk with its reductions
+_CHUNK = 1 << 19  # points of a block with its reductions
 
 
 def evaluate(formula: Formula, *arrays: Any) -> tuple[Array, ...]:
@@ -43,17 +45,26 @@ def compute_array(compute: Compute, known: Mapping[Source, Array]) -> Array:
     out = np.empty(compute.type.shape, compute.type.dtype.np)
     if out.size == 0:
         return out
-    inner = _largest_reduction(compute.body)
-    rows = max(1, _CHUNK * compute.axes[0].extent // max(1, out.size * inner)) if compute.axes else 1
     if not compute.axes:
         return np.asarray(_Scope(known, {}, ()).full(compute.body), out.dtype).reshape(())
-    for start in range(0, compute.axes[0].extent, rows):
-        stop = min(start + rows, compute.axes[0].extent)
-        scope = _Scope(known, {compute.axes[0]: (start, stop)}, compute.axes)
-        out[start:stop] = scope.full(compute.body)
+    for ranges in _blocks(compute.axes, max(1, _CHUNK // max(1, _largest_reduction(compute.body)))):
+        places = tuple([slice(*ranges[a]) for a in compute.axes])
+        out[places] = _Scope(known, ranges, compute.axes).full(compute.body)
     return out
 
 
+def _blocks(axes: Sequence[Axis], most: int) -> Iterator[dict[Axis, tuple[int, int]]]:
+    """Ranges that cover the axes in blocks of at most `most` points: last axes whole, the first ones one by one."""
+    steps, left = [], most
+    for axis in reversed(axes):
+        steps.append(max(1, min(axis.extent, left)))
+        left //= steps[-1]
+    starts = [range(0, a.extent, step) for a, step in zip(axes, reversed(steps), strict=True)]
+    for block in itertools.product(*starts):
+        yield {a: (b, min(b + r.step, a.extent)) for a, b, r in zip(axes, block, starts, strict=True)}
+
+
+@lru_cache(maxsize=4096)
 def _largest_reduction(expr: Expr) -> int:
     """Most points of nested reductions around a part of the expression."""
     best: dict[Expr, int] = {}
@@ -96,12 +107,29 @@ class _Scope:
             array = self.known[expr.source]
             if array.size == 0:
                 raise UserError("E0139", f"{expr.source.name} has no elements to read", fix="give it one")
+            if expr.parts and (whole := self._in_order(expr, array)) is not None:
+                return whole
             places = [np.clip(self.value(i), 0, n - 1) for i, n in zip(expr.parts, array.shape, strict=True)]
             return array[tuple(places)] if places else np.broadcast_to(array, (1,) * rank)
         if isinstance(expr, Reduce):
             return self._reduce(expr)
         assert isinstance(expr, Call), expr
         return run_op(expr, [self.value(p) for p in expr.parts])
+
+    def _in_order(self, expr: Read, array: Array) -> Array | None:
+        """The source as it is, where its axes are variables of the scope in their order; else None."""
+        shape, last = [1] * len(self.axes), -1
+        parts = []
+        for place, size in zip(expr.parts, array.shape, strict=True):
+            if not (isinstance(place, Axis) and place.extent == size) or self.axes.count(place) != 1:
+                return None
+            at = self.axes.index(place)
+            if at <= last:
+                return None
+            start, stop = self.ranges.get(place, (0, size))
+            shape[at], last = stop - start, at
+            parts.append(slice(start, stop))
+        return array[tuple(parts)].reshape(shape)
 
     def _reduce(self, expr: Reduce) -> Array:
         if any(a.extent == 0 for a in expr.axes):

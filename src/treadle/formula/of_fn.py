@@ -3,7 +3,8 @@
 An elementwise op is a call at the same indices; an op with a `formula` rule gives its element itself; another is looked
 at through its expansion. A rule is `rule(t, *sources, **attrs) -> expression` (or one per result): `t.out` are the
 index variables of the result, `t.axis(n)` makes one to reduce over, `x(*indices)` is an element of an operand and
-`x.type` its type. Pointwise results are written into those that read them; reductions become tensors.
+`x.type` its type. It may also give a list of operands, or NotImplemented. Pointwise results are written into those that
+read them; reductions become tensors.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from treadle.formula.expr import (
     Reduce,
     call,
     post_order,
-    read,
     substitute,
 )
-from treadle.formula.rules import Operand, Rule, axes_for
+from treadle.formula.rules import Operand, Rule, axes_for, operand_of
 from treadle.formula.scalars import is_elementwise
 from treadle.formula.simplify import simplify
 from treadle.formula.text import Formula
@@ -37,7 +37,7 @@ _LARGE = 300  # expressions written into each other up to this size
 def of_fn(fn: Fn) -> Formula | None:
     """The formula of a function; None where an op of it has none."""
     places = [Placeholder(f"a{n}", t) for n, t in enumerate(fn.in_types)]
-    results = _run(fn, [_of_source(p) for p in places])
+    results = _run(fn, [operand_of(p) for p in places])
     if results is None:
         return None
     outputs = []
@@ -49,10 +49,6 @@ def of_fn(fn: Fn) -> Formula | None:
         else:
             outputs.append(Compute(f"out{n}", axes, body))
     return Formula(places, outputs)
-
-
-def _of_source(source: Placeholder | Compute) -> Operand:
-    return Operand(source.type, lambda indices: read(source, *indices))
 
 
 def _run(fn: Fn, args: Sequence[Operand]) -> list[Operand] | None:
@@ -84,6 +80,8 @@ def _by_rule(rule: Any, node: Node, args: list[Operand], types: Sequence[TensorT
     found = rule(t, *args, **node.attrs)
     if found is NotImplemented:
         return None
+    if isinstance(found, list):
+        return found
     bodies = found if isinstance(found, tuple) else (found,)
     results = []
     for body, type in zip(bodies, types, strict=True):
@@ -101,5 +99,5 @@ def _stored(name: str, type: TensorType, at: Callable[[tuple[Expr, ...]], Expr])
     body = at(axes)
     nodes = list(post_order(body))
     if any(isinstance(e, Reduce) for e in nodes) or len(nodes) > _LARGE:
-        return _of_source(Compute(name, axes, body))
+        return operand_of(Compute(name, axes, body))
     return Operand(type, _at_axes(body, axes))

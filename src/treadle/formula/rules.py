@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from treadle.formula.affine import clamped, tidy
-from treadle.formula.expr import Axis, Const, Expr, call, const, index
+from treadle.formula.expr import Axis, Const, Expr, Source, call, const, index, read
 from treadle.ir.types import TensorType
 
 
@@ -27,6 +27,11 @@ class Operand:
 
     def __call__(self, *indices: Expr) -> Expr:
         return self._at(tuple([clamped(tidy(i), n) for i, n in zip(indices, self.type.shape, strict=True)]))
+
+
+def operand_of(source: Source) -> Operand:
+    """The tensor as an operand."""
+    return Operand(source.type, lambda indices: read(source, *indices))
 
 
 class Rule:

@@ -61,7 +61,7 @@ class Formula:
     def out_types(self) -> Types:
         return tuple([o.type for o in self.outputs])
 
-    @property
+    @cached_property
     def computes(self) -> list[Compute]:
         """Every computed tensor, each after those that it reads."""
         return [s for s in sources(self.outputs) if isinstance(s, Compute)]

@@ -44,7 +44,7 @@ from treadle.kernels.llvm import BYTES, Function, Module, Value, short, vector
 from treadle.kernels.llvm import element as element_type
 from treadle.kernels.llvm import lanes as lanes_of
 from treadle.kernels.target import Target, host
-from treadle.kernels.vmath import Builder, computed, half_kind, stored
+from treadle.kernels.vmath import Builder, NoVectorCode, computed, half_kind, stored
 
 _UNROLLED = 16  # reductions over so many points have no loop
 
@@ -91,7 +91,7 @@ def _refusal(name: str, dtypes: tuple[DType, ...], dtype: DType, attrs: tuple[tu
     b = Builder(f, 4, dtypes, dtype)
     try:
         rule(b, *[f.constant(1, b.type_of(t)) for t in dtypes], **dict(attrs))
-    except NotImplementedError as error:
+    except NoVectorCode as error:
         return str(error)
     return ""
 

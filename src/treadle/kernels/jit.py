@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from treadle.kernels.target import Target, host, llvm
 
 SLOT_BYTES = 8 << 20  # scratch that one task may use; touched pages only cost memory
 _LEVEL = 2
+_SHARED = ("treadle_launch", "treadle_worker")  # what kernels find in the runtime's module
+_SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24  # of ELF
 _lock = threading.RLock()
 _loaded: dict[str, Code] = {}
 
@@ -113,13 +116,37 @@ def _machine(target: Target) -> Any:
 
 
 def _link(body: bytes, target: Target) -> Code:
-    """An object file in memory, ready to run."""
+    """An object file in memory, ready to run. Raises RuntimeError for one that calls what is not there: LLVM would take
+    address 0 for it."""
     binding = llvm()
+    process = ctypes.CDLL(None)
+    missing = [name for name in undefined(body) if name not in _SHARED and not hasattr(process, name)]
+    if missing:
+        raise RuntimeError(f"the code of a kernel calls {', '.join(missing)}, which this process does not have")
     empty = binding.parse_assembly("", context=binding.create_context())
     engine = binding.create_mcjit_compiler(empty, _machine(target))
     engine.add_object_file(binding.ObjectFileRef.from_data(body))
     engine.finalize_object()
     return Code(engine)
+
+
+def undefined(body: bytes) -> list[str]:
+    """The names that an object file takes from elsewhere (64-bit ELF; of other formats none are known)."""
+    if body[:6] != b"\x7fELF\x02\x01":
+        return []
+    (offset,) = struct.unpack_from("<Q", body, 0x28)
+    size, count = struct.unpack_from("<HH", body, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", body, offset + i * size) for i in range(count)]
+    found = []
+    for section in sections:
+        if section[1] == _SYMBOL_TABLE:
+            names = sections[section[6]][4]
+            for at in range(section[4], section[4] + section[5], _SYMBOL_BYTES):
+                name, _, _, home = struct.unpack_from("<IBBH", body, at)
+                if name and home == 0:
+                    start = names + name
+                    found.append(body[start : body.index(b"\0", start)].decode())
+    return [name for name in found if name != "_GLOBAL_OFFSET_TABLE_"]
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +173,7 @@ def _runtime() -> tuple[Code, Any]:
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address("treadle_init"))(
         scratch, flags.ctypes.data, shape.ctypes.data
     )
-    for name in ("treadle_launch", "treadle_worker"):
+    for name in _SHARED:
         binding.add_symbol(name, code.address(name))
     return code, (held, flags, shape)
 

@@ -21,6 +21,10 @@ LN2, LOG2E = math.log(2), 1 / math.log(2)
 _LN2_REST = float(Decimal(2).ln() - Decimal(LN2))  # what float64 lacks of ln 2
 
 
+class NoVectorCode(Exception):
+    """Raised by a `kernel` rule for element types that it does not take: XLA compiles such an op."""
+
+
 class _Format:
     """What the functions know of a float type."""
 
@@ -150,13 +154,22 @@ def exp(x: Value) -> Value:
 
 def expm1(x: Value) -> Value:
     """e ** x - 1, exact near 0."""
-    f, form = x.f, _Format(x)
-    n, r = _reduced(_between(x, -float(form.mantissa) * 0.8, form.exp_range[1]), form)
+    form = _Format(x)
+    bounded = _between(x, -float(form.mantissa) * 0.8, form.exp_range[1])
+    return x.f.select(x.f.compare("oeq", x, 0), x, _expm1(bounded, form))
+
+
+def _expm1(x: Value, form: _Format) -> Value:
+    """The same where neither side is far out; 0 for -0.0."""
+    f = x.f
+    if f.module.scales and size(x.type) == 64:
+        n, r = _nearest(x, form)
+        half, none = _scaled(f.constant(0.5, x.type), n), f.compare("oeq", n, 0)
+    else:
+        whole, r = _reduced(x, form)
+        half, none = _power_of_two(whole - 1, form, x.type), f.compare("eq", whole, 0)
     p = r + r * r * poly(r, _inverse_factorials(2, form.exp_terms - 1))
-    half = _power_of_two(n - 1, form, x.type)
-    far = (half * p + (half - 0.5)) * 2.0
-    near = f.select(f.compare("oeq", x, 0), x, p)
-    return f.select(f.compare("eq", n, 0), near, far)
+    return f.select(none, p, (half * p + (half - 0.5)) * 2.0)
 
 
 def log(x: Value) -> Value:
@@ -195,7 +208,7 @@ def tanh(x: Value) -> Value:
     """From expm1: t / (t + 2) with t = exp(2 |x|) - 1, which is 1 from where t is large."""
     large = magnitude(x)
     bounded = x.f.select(x.f.compare("ogt", large, 22.0), 22.0, large)
-    t = expm1(bounded + bounded)
+    t = _expm1(bounded + bounded, _Format(x))
     return with_sign(t / (t + 2.0), x)
 
 
@@ -276,11 +289,11 @@ def cos(x: Value) -> Value:
 def by_lanes(name: str, *args: Value) -> Value:
     """A function of the C library (its name for doubles) on each lane: right, and slow.
 
-    Raises NotImplementedError for integers.
+    Raises NoVectorCode for integers.
     """
     x = args[0]
     if not x.is_float:
-        raise NotImplementedError(f"{name} of integers")
+        raise NoVectorCode(f"{name} of integers")
     f, kind, count = x.f, element(x.type), lanes(x.type)
     name = name if kind == "double" else name + "f"
     if not count:
@@ -414,15 +427,15 @@ class Builder:
         return moved if way == "ashr" else self.select(inside, moved, 0)
 
     def bits_as(self, x: Value, dtype: DType) -> Value:
-        """The bits as another type of the same width. Raises NotImplementedError for 16-bit floats."""
+        """The bits as another type of the same width. Raises NoVectorCode for 16-bit floats."""
         if any(t.is_float and t.bits == 16 for t in (dtype, self.dtypes[0])):
-            raise NotImplementedError("bits of 16-bit floats")
+            raise NoVectorCode("bits of 16-bit floats")
         return x.f.bitcast(x, self.type_of(dtype))
 
     def convert(self, x: Value, source: DType, target: DType) -> Value:
-        """x of one type as another, by the rules of the op `cast`. Raises NotImplementedError for 64 to 16 bits."""
+        """x of one type as another, by the rules of the op `cast`. Raises NoVectorCode for 64 to 16 bits."""
         if source.bits == 64 and source.is_float and target.is_float and target.bits == 16:
-            raise NotImplementedError("float64 rounded to 16 bits")
+            raise NoVectorCode("float64 rounded to 16 bits")
         have, want, f = computed(source), computed(target), x.f
         if target.kind == "b":
             return x if source.kind == "b" else f.compare("une" if x.is_float else "ne", x, 0)

@@ -30,10 +30,13 @@ from treadle.formula.expr import (
     read,
     reads,
     reduce,
+    rewrite,
     substitute,
+    with_parts,
 )
-from treadle.formula.graph import led, reading, swapped
+from treadle.formula.graph import led, mapped, reading, swapped
 from treadle.formula.interp import evaluate
+from treadle.formula.rules import Operand, operand_of
 from treadle.formula.text import Formula, parse
 from treadle.ir.node import Value
 from treadle.ir.types import TensorType, Types, bf16, f32, f64, i32, type_of
@@ -119,6 +122,23 @@ def _(*xs: Any, formula: str) -> Any:
 def _(*xs: Value, formula: str) -> Any:
     results = _lanes.expand(fitted(formula, tuple([x.type for x in xs])), xs)
     return results if len(results) > 1 else results[0]
+
+
+@compute.formula
+def _(t: Any, *xs: Operand, formula: str) -> Any:
+    """The formula itself, with the operands' elements in it."""
+    found = fitted(formula, tuple([x.type for x in xs]))
+    given = dict(zip(found.placeholders, xs, strict=True))
+
+    def step(old: Expr, parts: tuple[Expr, ...]) -> Expr:
+        known = given.get(old.source) if isinstance(old, Read) and isinstance(old.source, Placeholder) else None
+        return with_parts(old, parts) if known is None else known(*parts)
+
+    def change(source: Compute, body: Expr) -> Compute:
+        return Compute(source.name, source.axes, rewrite(body, step))
+
+    now = mapped(found.outputs, change)
+    return [operand_of(now[o]) for o in found.outputs]
 
 
 @lru_cache(maxsize=1024)

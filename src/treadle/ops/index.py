@@ -179,7 +179,7 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[0, 3], i32[2], axis=0, bad="E0139")
 
 
-@op(jvp="linear")
+@op(group="row", jvp="linear")
 def index_sum(indices: Value, updates: Value, *, axis: int, size: int) -> Any:
     """Zeros with `size` slices along `axis`, to which each slice of updates is added at its index; opposite of take.
 

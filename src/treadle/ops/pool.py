@@ -49,7 +49,7 @@ from treadle.ops.elementwise import maximum
 from treadle.ops.reduce import broadcast_to, extreme_region
 
 
-@op(batch="leading")
+@op(group="pool", batch="leading")
 def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The largest element of each window. x: integer or float[..., *s] -> [..., *t].
 

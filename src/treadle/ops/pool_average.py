@@ -41,7 +41,7 @@ from treadle.ops.casting import cast
 from treadle.ops.creation import constant
 
 
-@op(jvp="linear", batch="leading")
+@op(group="pool", jvp="linear", batch="leading")
 def avg_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs, count_include_pad: bool) -> Any:
     """The mean of each window; padding counts as zeros, or not at all. x: float[..., *s] -> float[..., *t].
 
@@ -49,7 +49,7 @@ def avg_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs, count_incl
     """
 
 
-@op(jvp="linear", batch="leading", onnx=No("ONNX has the forward operator only"))
+@op(group="pool", jvp="linear", batch="leading", onnx=No("ONNX has the forward operator only"))
 def avg_pool_grad(
     dy: Value, *, input_size: Ints, window: Ints, stride: Ints, padding: Pairs, count_include_pad: bool
 ) -> Any:

@@ -122,7 +122,9 @@ class _Grouping:
     def run(self) -> list[Group]:
         """The groups, in the order of their anchors."""
         anchors = [i for i, k in enumerate(self.kinds) if k in ANCHORS and (self.small or self._is_work(i))]
-        found = [self._grown(i, self.kinds[i]) for i in anchors if not self.taken >> i & 1]
+        found = [self._begun(i) for i in anchors]
+        for group in found:
+            self._grow(group)
         if not self.alone:
             found += self._updates()
         return found
@@ -136,15 +138,22 @@ class _Grouping:
             return self.images
         return self._bytes(i) >= LEAST_BYTES or node_flops(self.fn.nodes[i], self.module) >= LEAST_FLOPS
 
-    def _grown(self, i: int, anchor: str) -> Group:
+    def _begun(self, i: int) -> Group:
+        """The group of an anchor, with the move of its result that nobody else reads."""
         group = Group(i, 1 << i)
         self.taken |= group.members
         if not self.alone:
-            self._views(group, self.fn.nodes[i], self.moves)
+            for user in _bits(self.users[i]):
+                if self.kinds[user] == "move" and self._follows(group, self.fn.nodes[i], self.fn.nodes[user], user):
+                    self._add(group, user)
+        return group
+
+    def _grow(self, group: Group) -> None:
+        if not self.alone:
+            self._views(group, self.fn.nodes[group.anchor], self.moves)
             self._followers(group)
         self._close(group)
-        note(f"{anchor} groups")
-        return group
+        note(f"{self.kinds[group.anchor]} groups")
 
     def _updates(self) -> list[Group]:
         """The optimiser's updates that do not wait for each other, in groups of their op and attributes."""
@@ -190,7 +199,7 @@ class _Grouping:
     def _followers(self, group: Group) -> None:
         """Elementwise nodes of the anchor's results, sums of them over rows or columns, and moves of a result that
         nobody else reads."""
-        frontier = [group.anchor]
+        frontier = list(_bits(group.members))
         while frontier:
             at = frontier.pop(0)
             for i in _bits(self.users[at] & ~group.members):

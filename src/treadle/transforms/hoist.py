@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from treadle.ir import build
 from treadle.ir.build import Builder
+from treadle.ir.host import Host
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.walk import has_effect
 from treadle.transforms.dce import remove_dead
@@ -27,6 +28,8 @@ class Hoisted:
 
 def hoist(module: Module, fixed: Collection[int]) -> Hoisted | None:
     """The module in two; fixed: numbers of the parameters of main that stay the same."""
+    if not fixed:
+        return None
     main = module.main
     known = {main.params[i] for i in fixed}
     early = _early(main, known, module)
@@ -51,6 +54,8 @@ def _early(main: Fn, known: set[Value], module: Module) -> set[Node]:
     for node in main.nodes:
         grows = sum(o.type.bytes for o in node.outputs) > 2 * sum(v.type.bytes for v in node.inputs)
         if has_effect(node, module.fns) or "callee" in node.attrs or (node.inputs and grows):
+            continue
+        if any(isinstance(a, Host) for a in node.attrs.values()):
             continue
         if all(v in known for v in node.inputs):
             found.add(node)

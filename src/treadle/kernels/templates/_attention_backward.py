@@ -70,6 +70,7 @@ class Backward:
         front = m.tall * self.line
         self.shares, self.slopes = f.offset(self.room(slack), front), f.offset(self.room(slack), front)
         self.mixed = self.room(slack) if m.pairs else self.slopes
+        self.tile = [self.room(self.tall * self.line) for _ in range(2)]
         self.mask = x.mask(self.keys + m.tall + m.lanes)
         self.dk, self.dv = (self.room((self.keys + m.tall) * n * 4) for n in self.pad)
         if self.groups > 1:
@@ -138,10 +139,9 @@ class Backward:
         row = block * m.block
         if self.mask:
             self.mask.load(row, key, count, self.tall)
-        diagonal = f.compare("sgt", key + count + (self.tall - 1), row) if p.causal else None
         with f.loop(0, count, self.tall) as i:
             start = f.min_int(key + i, p.keys - self.tall)
-            self._slopes(start, start - key, block, diagonal)
+            self._slopes(start, start - key, block)
         queries = f.min_int(f.i64(p.rows) - row, m.block)
         steps, keys = queries, count
         if m.pairs:
@@ -161,7 +161,7 @@ class Backward:
             here = (f.offset(self.mixed, full * 4), 4, self.line)
             self._add(here, self.k_sum, key, keys, f.offset(to, full * self.pad[0] * 4), m.block - full, 0)
 
-    def _slopes(self, key: Value, at: Value, block: Value, diagonal: Value | None) -> None:
+    def _slopes(self, key: Value, at: Value, block: Value) -> None:
         """p and ds of a few keys from `key` on, written to row `at`."""
         f, p, m, x = self.f, self.p, self.m, self.x
 
@@ -173,33 +173,33 @@ class Backward:
                 lambda k, c: _tiles.units(f, m, f.offset(there, k * self.line, c * m.bytes)), None,
             )  # fmt: skip
 
-        scores = x.scored(product(self.k, self.q, p.depth), key, self.mask)
+        # By way of memory: in registers, the scores would be in the way of the second product's sums.
+        for place, found in (
+            (self.tile[0], x.scored(product(self.k, self.q, p.depth), key, self.mask)),
+            (self.tile[1], product(self.v, self.d, p.width)),
+        ):
+            _tiles.keep(f, m, found, place)
         row, lanes = block * m.block, f.lane_numbers(m.lanes)
-        kept = [[f.variable(m.floats, s) for s in each] for each in scores]
-        if diagonal is not None:
-            with f.when(diagonal):
-                for c in range(m.wide):
-                    place = lanes + f.splat(f.convert("trunc", row - key + c * m.lanes, "i32"), m.lanes)
-                    for r in range(self.tall):
-                        kept[r][c].set(f.select(f.compare("sge", place, r), kept[r][c].get(), float("-inf")))
-        sums = [f.load(f.offset(self.sums, row * 4, c * m.bytes), m.floats) for c in range(m.wide)]
-        for r in range(self.tall):
+        sums, dots = (
+            [f.load(f.offset(rows, row * 4, c * m.bytes), m.floats) for c in range(m.wide)]
+            for rows in (self.sums, self.dots)
+        )
+        with f.loop(0, self.tall) as r:
             for c in range(m.wide):
-                share = _tiles.exp2(f, m, kept[r][c].get() - sums[c])
-                kept[r][c].set(share)
-                self._keep(share, self.shares, at, r, c)
-        slopes = product(self.v, self.d, p.width)
-        dots = [f.load(f.offset(self.dots, row * 4, c * m.bytes), m.floats) for c in range(m.wide)]
-        for r in range(self.tall):
-            for c in range(m.wide):
-                self._keep(kept[r][c].get() * (slopes[r][c] - dots[c]) * p.scale, self.slopes, at, r, c)
+                score, slope = (f.load(f.offset(t, r * self.line, c * m.bytes), m.floats) for t in self.tile)
+                if p.causal:
+                    place = lanes + f.splat(f.convert("trunc", row - key - r + c * m.lanes, "i32"), m.lanes)
+                    score = f.select(f.compare("sge", place, 0), score, float("-inf"))
+                share = _tiles.exp2(f, m, score - sums[c])
+                self._keep(share, self.shares, at + r, c)
+                self._keep(share * (slope - dots[c]) * p.scale, self.slopes, at + r, c)
 
-    def _keep(self, x: Value, place: Value, at: Value, r: int, c: int) -> None:
+    def _keep(self, x: Value, place: Value, at: Value, c: int) -> None:
         """Write a vector of a row of p or ds: floats, or bfloats where there are pairs."""
         f, m = self.f, self.m
         size = 2 if m.pairs else 4
         row = size * m.block
-        there = f.offset(place, (at + r) * row, c * m.lanes * size)
+        there = f.offset(place, at * row, c * m.lanes * size)
         _tiles.store_floats(f, m, "bf16" if m.pairs else "f32", x, there)
 
     def _mix(self, count: Value) -> None:

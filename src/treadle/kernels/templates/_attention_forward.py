@@ -19,10 +19,13 @@ from treadle.kernels.templates._tiles import LN2, LOG2E, Machine
 
 
 class Forward:
-    """One task's code: the queries `first` to `last` of one head."""
+    """keys: of a block; queries: of a task; copies: of rows that do not lie one after another.
 
-    def __init__(self, p: Problem, m: Machine, keys: int, queries: int) -> None:
-        self.p, self.m, self.keys, self.queries = p, m, keys, queries
+    `used`: bytes of scratch memory, after `kernel`.
+    """
+
+    def __init__(self, p: Problem, m: Machine, keys: int, queries: int, copies: bool = True) -> None:
+        self.p, self.m, self.keys, self.queries, self.copies = p, m, keys, queries, copies
         self.module = Module()
         self.f = Function(self.module, "attend", ["ptr", "i64", "ptr"])
         self.tall = min(m.tall, p.keys)
@@ -49,6 +52,7 @@ class Forward:
         f, p, m = self.f, self.p, self.m
         limit = f.min_int(first + self.queries, p.keys) if p.causal else None
         self.x = Operands(f, m, p, head, self.room, limit)
+        self.x.copies = self.copies
         self.k, self.v = self.x.rows(1, p.depth), self.x.summed(2, p.width)
         self.columns = self.room(self.x.steps(p.depth) * self.line)
         self.scores = f.offset(self.room((self.keys + 2 * m.tall + 2) * self.line), m.tall * self.line)

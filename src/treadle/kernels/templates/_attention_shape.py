@@ -56,15 +56,14 @@ def problem(body: Fn, anchor: Node) -> Problem | None:
     inputs = [_views.of_input(x, body) for x in anchor.inputs[:given]]
     good = [x for x in inputs if x is not None]
     item = q.dtype.bytes
-    rows = [x for x, value in zip(good, anchor.inputs, strict=False) if value.ndim == q.ndim]
-    if len(good) < given or any(x.strides[-1] != item and x.sizes[-1] > 1 for x in rows):
+    if len(good) < given or not all(_side_by_side(x, v.dtype.bytes) for x, v in zip(good, anchor.inputs, strict=False)):
         return None
     mask = None
     if len(anchor.inputs) > given:
         mask = _mask(_views.of_input(anchor.inputs[given], body), (*q.shape[:-1], k.shape[-2]), item)
         if mask is None:
             return None
-    outputs = _outputs(body, anchor, item)
+    outputs = _outputs(body, anchor)
     if outputs is None:
         return None
     scale, causal = float(anchor.attrs["scale"]), bool(anchor.attrs["causal"])
@@ -73,7 +72,12 @@ def problem(body: Fn, anchor: Node) -> Problem | None:
     return Problem(q.dtype.short, *shape, scale, causal, tuple(good), mask, outputs, buffers, params)
 
 
-def _outputs(body: Fn, anchor: Node, item: int) -> tuple[View | None, ...] | None:
+def _side_by_side(view: View, item: int) -> bool:
+    """Whether the elements of a row lie one after another."""
+    return view.sizes[-1] == 1 or view.strides[-1] == item
+
+
+def _outputs(body: Fn, anchor: Node) -> tuple[View | None, ...] | None:
     """Views of the results that are wanted; all outputs of the body must be among them."""
     found = list[View | None]()
     for value in anchor.outputs:
@@ -81,7 +85,7 @@ def _outputs(body: Fn, anchor: Node, item: int) -> tuple[View | None, ...] | Non
         view = _views.of_output(value, body) if wanted else None
         if wanted and (view is None or len(found) == 3):  # the gradient of a mask is not made here
             return None
-        if view is not None and value.ndim == anchor.inputs[0].ndim and view.strides[-1] not in (item, 0):
+        if view is not None and not _side_by_side(view, value.dtype.bytes):
             return None
         found.append(view)
     reached = {v.buffer for v in found if v is not None}

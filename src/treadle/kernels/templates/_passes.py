@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from treadle.formula.affine import linear
-from treadle.formula.expr import Axis, Call, Combiner, Const, Expr, Read, Reduce, Source, free, post_order, read
+from treadle.formula.expr import Axis, Call, Combiner, Const, Expr, Reduce, Source, free, post_order, read
 from treadle.kernels.expr import Emitter, byte_size, cost
 from treadle.kernels.llvm import Function, Module, Value, Variable, size, vector
 from treadle.kernels.nests import Item, number_of
@@ -80,6 +80,10 @@ def write(module: Module, name: str, phase: Phase, memory: Memory, target: Targe
         from treadle.kernels.templates import _turned
 
         _turned.run(writer)
+    elif phase.columns and len(phase.inner) == 1 and not (phase.levels or phase.outs or phase.row_outs):
+        from treadle.kernels.templates import _columns
+
+        _columns.run(writer)
     else:
         writer.run()
 
@@ -163,26 +167,7 @@ class Writer:
         for item in [*[i for level in p.levels for i in level if i.place in self.buffers], *p.row_outs]:
             self._store_one(e, item)
         if p.outs or p.columns:
-            ahead = self._read_by_rows() if p.levels else {}
-            self._lines(e, self.phase.unroll, lambda at, mask, u: self._last(at, mask, known, ahead))
-
-    def _last(self, e: Emitter, mask: Value | None, known: set[Expr], ahead: dict[Read, int]) -> None:
-        """The last run over a row; what the next row reads is fetched meanwhile."""
-        if mask is None:
-            for r, step in ahead.items():
-                place = e.scalar(linear(r.parts[0])) + step
-                self.f.prefetch(self.f.offset(self.buffers[r.source], place * byte_size(stored(r.dtype))))
-        self.results(e, mask, known)
-
-    def _read_by_rows(self) -> dict[Read, int]:
-        """Lines of memory that are read row after row, with the distance to the next."""
-        found: dict[Read, int] = {}
-        for r in [r for level in self.phase.levels for i in level for r in i.reads]:
-            terms = linear(r.parts[0]).terms if len(r.parts) == 1 else {}
-            row = terms.get(self.phase.rows[-1], 0) if self.phase.rows else 0
-            if r.source in self.buffers and row and terms.get(self.along) == 1:
-                found[r] = row
-        return found
+            self._lines(e, self.phase.unroll, lambda at, mask, u: self.results(at, mask, known))
 
     def _store_one(self, e: Emitter, item: Item) -> None:
         """One number per row."""
@@ -211,23 +196,23 @@ class Writer:
 
     def _reduced(self, e: Emitter, level: Sequence[Item], known: set[Expr]) -> dict[Source, Value]:
         """The results of a level's reductions, in all lanes."""
-        totals = {i: self._neutral(i) for i in level}
+        totals = {i: self.neutral(i) for i in level}
         unroll = self.phase.unroll
         self._now: dict[Item, list[list[Variable]]] = {}
 
         def begin() -> None:
-            self._now = {i: [self._neutral(i) for _ in range(unroll)] for i in level}
+            self._now = {i: [self.neutral(i) for _ in range(unroll)] for i in level}
 
         def step(at: Emitter, mask: Value | None, u: int) -> None:
             self._load_kept(at, known)
             for i in level:
-                self._join(at, i, self._now[i][u], [at.value(t) for t in i.terms], mask)
+                self.join(at, i, self._now[i][u], [at.value(t) for t in i.terms], mask)
             self._keep(at, [t for i in level for t in i.terms], known)
 
         def end() -> None:
             for i in level:
                 for part in self._now[i]:
-                    self._join(e, i, totals[i], [v.get() for v in part], None)
+                    self.join(e, i, totals[i], [v.get() for v in part], None)
 
         self._lines(e, unroll, step, (begin, end))
         known |= {t for t in self.kept if any(t in post_order(x) for i in level for x in i.terms)}
@@ -248,7 +233,8 @@ class Writer:
                 self.f.extract(v, 0), self.f.offset(self.buffers[item.place], where * (len(parts) * each), n * each)
             )
 
-    def _neutral(self, item: Item) -> list[Variable]:
+    def neutral(self, item: Item) -> list[Variable]:
+        """Places for partial results, which hold the neutral element."""
         return [self.f.variable(t, s) for t, s in self._starts(item)]
 
     def _starts(self, item: Item) -> list[tuple[str, Value]]:
@@ -258,7 +244,7 @@ class Writer:
         values = [c.value for c in item.expr.combiner.init if isinstance(c, Const)]
         return [(t, self.f.constant(v, t)) for t, v in zip(types, values, strict=True)]
 
-    def _join(
+    def join(
         self, e: Emitter, item: Item, into: Sequence[Variable], values: Sequence[Value], mask: Value | None
     ) -> None:
         """Values added to partial results; those of lanes that do not count are neutral."""

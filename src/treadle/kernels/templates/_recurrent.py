@@ -14,7 +14,6 @@ from treadle.kernels import launch
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates import _tiles
-from treadle.kernels.templates._tiles import Machine
 
 _ITEM = {"f32": 4, "bf16": 2}
 _TASK_FLOPS = 4e5  # a task is worth waiting for
@@ -150,10 +149,3 @@ class Steps:
         if self.p.hidden % self.units == 0:
             return None
         return f.mask(f.i64(self.p.hidden) - unit, self.m.lanes)
-
-
-def keep(f: Function, m: Machine, found: list[list[Value]], to: Value) -> None:
-    """Write a tile to memory, rows of vectors."""
-    for r, row in enumerate(found):
-        for c, each in enumerate(row):
-            f.store(each, f.offset(to, (r * len(row) + c) * m.bytes))

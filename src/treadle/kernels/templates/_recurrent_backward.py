@@ -13,7 +13,7 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Value, vector
 from treadle.kernels.target import Target
 from treadle.kernels.templates import _tiles
-from treadle.kernels.templates._recurrent import LINE, Layer, Steps, keep
+from treadle.kernels.templates._recurrent import LINE, Layer, Steps
 
 
 class Backward(Steps):
@@ -77,22 +77,24 @@ class Backward(Steps):
                 if self.lstm:
                     start = _tiles.load_floats(f, m, p.kind, f.offset(self.operand(f, 5), at * p.item), mask)
                 _tiles.store_floats(f, m, "f32", start, f.offset(self.space(f, self.carry), at * 4), mask)
+                for i in range(p.gates):  # nothing follows the last step
+                    column = unit + i * p.hidden
+                    self.put_factor(f, f.constant(0.0, m.floats), self.slopes, f.i64(0), (n, column), mask)
 
     def _units(self, f: Function, step: Value, group: Value) -> None:
         """One step of a group of hidden units; the last one gives the first state's gradient."""
         p, m = self.p, self.m
         time = step if p.reverse else f.i64(p.steps - 1) - step
         there, row_bytes = self.factor_at(f, self.slopes, step), self.slopes[1]
-        steps = f.select(f.compare("eq", step, 0), f.i64(0), f.i64(self.depth))
         panel = f.offset(self.space(f, self.weights), group * self.panel)
 
         def some(row: Value, rows: int) -> None:
             self._ask(f, time, row, rows, group)
             found = _tiles.tile(
-                f, m, rows, m.wide, steps, (f.offset(there, row * row_bytes), row_bytes, 4),
+                f, m, rows, m.wide, self.depth, (f.offset(there, row * row_bytes), row_bytes, 4),
                 lambda k, c: _tiles.units(f, m, f.offset(panel, k * (m.wide * m.bytes), c * m.bytes)), None,
             )  # fmt: skip
-            keep(f, m, found, f.args[2])
+            _tiles.keep(f, m, found, f.args[2])
             with f.loop(0, rows) as r, f.loop(0, m.wide) as c:
                 given = f.load(f.offset(f.args[2], (r * m.wide + c) * m.bytes), m.floats)
                 unit = group * self.units + c * m.lanes

@@ -12,7 +12,7 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Value, vector
 from treadle.kernels.target import Target
 from treadle.kernels.templates import _tiles
-from treadle.kernels.templates._recurrent import LINE, Layer, Steps, keep
+from treadle.kernels.templates._recurrent import LINE, Layer, Steps
 
 
 class Forward(Steps):
@@ -114,7 +114,7 @@ class Forward(Steps):
                 lambda k, c: _tiles.units(f, m, f.offset(panel, k * (p.gates * m.bytes), c * m.bytes)),
                 lambda r, c: start(row, r, c),
             )  # fmt: skip
-            keep(f, m, found, f.args[2])
+            _tiles.keep(f, m, found, f.args[2])
             with f.loop(0, rows) as r:
                 sums = [
                     f.load(f.offset(f.args[2], r * (p.gates * m.bytes), c * m.bytes), m.floats) for c in range(p.gates)

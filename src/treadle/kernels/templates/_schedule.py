@@ -7,12 +7,25 @@ number of tasks depends on shapes alone, so results do not depend on the number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from treadle.formula.affine import Linear, from_linear, linear
-from treadle.formula.expr import Axis, Placeholder, Reduce, post_order, read, reads, reduce
+from treadle.formula.expr import (
+    Axis,
+    Call,
+    Expr,
+    Placeholder,
+    Reduce,
+    free,
+    post_order,
+    read,
+    reads,
+    reduce,
+    rewrite,
+    with_parts,
+)
 from treadle.ir.types import TensorType
 from treadle.kernels import launch
 from treadle.kernels.expr import byte_size, cost
@@ -28,6 +41,7 @@ from treadle.kernels.vmath import computed, stored
 GRAIN = 16 << 10  # elements that a task has at least
 TASKS = 32  # tasks of a large phase
 _FEW_ROWS = 8
+_DEAR, _ROWS = 3, 64  # terms of so many instructions are computed once where they are needed so often
 _FEW = 8  # instructions per vector up to which memory sets the pace
 _LARGE, _AGAIN = 1000, 8  # terms of an item; uses of an element: more is the business of other templates, or of XLA
 
@@ -113,6 +127,7 @@ def schedule(nest: Nest, target: Target) -> Schedule | str:
     moved = sum(t.type.size for _, t in nest.inputs) + sum(t.size for t in nest.results)
     if any(prod(a.extent for a in (*i.axes, *i.reduced)) > _AGAIN * moved for i in nest.items):
         return "every element is used very often"
+    nest = _hoisted(nest)
     made = _Scheduler(nest, target)
     why = made.roles()
     if why:
@@ -120,6 +135,49 @@ def schedule(nest: Nest, target: Target) -> Schedule | str:
     made.stages()
     made.stream()
     return Schedule(nest, tuple(made.done), made.memory, made.workspace)
+
+
+def _hoisted(nest: Nest) -> Nest:
+    """Dear terms that need few of an item's axes, the last one among them, as items of their own: computed once."""
+    items: list[Item] = []
+    for item in nest.items:
+        axes = [a for a in nest.domain if a in item.axes or a in item.reduced]
+        found: dict[Expr, Expr] = {}
+        terms = []
+        for term in item.terms:
+            for e in _rare(term, axes):
+                own = [a for a in axes if a in free(e)]
+                made = Item(Placeholder("once", TensorType(e.dtype, (prod(a.extent for a in own),))), tuple(own), e)
+                items.append(made)
+                found[e] = read(made.place, made.number)
+            terms.append(_swapped(term, found))
+        if found and isinstance(item.expr, Reduce):
+            item = replace(item, expr=reduce(item.expr.combiner, terms, item.reduced, item.expr.index))
+        elif found:
+            item = replace(item, expr=terms[0])
+        items.append(item)
+    return replace(nest, items=tuple(items))
+
+
+def _swapped(term: Expr, to: Mapping[Expr, Expr]) -> Expr:
+    return rewrite(term, lambda old, parts: to.get(old) or with_parts(old, parts))
+
+
+def _rare(term: Expr, axes: Sequence[Axis]) -> list[Expr]:
+    """The largest such terms inside."""
+    found: list[Expr] = []
+    stack, seen = [term], set[Expr]()
+    while stack:
+        e = stack.pop()
+        if e in seen or not isinstance(e, Call):
+            continue
+        seen.add(e)
+        rest = prod(a.extent for a in axes if a not in free(e))
+        if axes and axes[-1] in free(e) and rest >= _ROWS and e.dtype.kind != "b" and cost(e) >= _DEAR:
+            found.append(e)
+        else:
+            stack.extend(e.parts)
+    return found
 
 
 class _Scheduler:

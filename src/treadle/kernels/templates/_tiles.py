@@ -6,7 +6,8 @@ or two bfloats along the summed axis where the CPU multiplies such pairs (AVX512
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from treadle.kernels.llvm import Function, Value, vector
@@ -66,22 +67,39 @@ def tile(
 ) -> list[list[Value]]:
     """acc[r][c] = start(r, c) + sum over k of a[r, k] * b(k, c), b being vectors and a units that are spread.
 
-    a: pointer, bytes from row to row and from step to step.
+    a: pointer, bytes from row to row and from step to step. steps: 1 or more.
     """
     base, row, step = a
     zero = f.constant(0.0, m.floats)
     accs = [[f.variable(m.floats, start(r, c) if start else zero) for c in range(columns)] for r in range(rows)]
-    together = next((n for n in (4, 2) if isinstance(steps, int) and steps % n == 0 and steps > n), 1)
-    with f.loop(0, steps, together) as first:
-        at = f.offset(base, first * step)
-        for u in range(together):
-            k = first + u if u else first
-            vectors = [b(k, c) for c in range(columns)]
-            for r in range(rows):
-                one = spread(f, m, f.offset(at, r * row + u * step))
-                for c in range(columns):
-                    accs[r][c].set(_multiplied(f, m, accs[r][c].get(), one, vectors[c]))
+    with _at_least_once(f, steps) as k:
+        at = f.offset(base, k * step)
+        vectors = [b(k, c) for c in range(columns)]
+        for r in range(rows):
+            one = spread(f, m, f.offset(at, r * row))
+            for c in range(columns):
+                accs[r][c].set(_multiplied(f, m, accs[r][c].get(), one, vectors[c]))
     return [[acc.get() for acc in each] for each in accs]
+
+
+def keep(f: Function, m: Machine, found: list[list[Value]], to: Value) -> None:
+    """Write a tile to memory, rows of vectors."""
+    for r, row in enumerate(found):
+        for c, each in enumerate(row):
+            f.store(each, f.offset(to, (r * len(row) + c) * m.bytes))
+
+
+@contextmanager
+def _at_least_once(f: Function, count: Value | int) -> Iterator[Value]:
+    """A loop that is not tested before its first turn: a way around it would cost LLVM registers for the sums."""
+    counter, body, end = f.variable("i64", 0), f.label("sum"), f.label("end")
+    f.jump(body)
+    f.block(body)
+    now = counter.get()
+    yield now
+    counter.set(now + 1)
+    f.branch(f.compare("slt", now + 1, f.i64(count)), body, end)
+    f.block(end)
 
 
 def spread(f: Function, m: Machine, place: Value) -> Value:

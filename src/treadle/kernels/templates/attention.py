@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from treadle.ir.node import Fn
@@ -29,14 +30,10 @@ def plans(body: Fn, target: Target) -> list[Plan]:
         return []
     if anchors[0].op is attentions.attention_grad:
         return _gradient(p, body, target)
-    return [_forward(p, body, target, keys, queries) for keys in _KEYS for queries in _QUERIES]
-
-
-def _forward(p: Problem, body: Fn, target: Target, keys: int, queries: int) -> Plan:
-    def build() -> Kernel:
-        return Forward(p, _machine(p, target), keys, queries).kernel(body.in_types, body.out_types)
-
-    return Plan(f"attention keys={keys} queries={queries}", build)
+    m = _machine(p, target)
+    copies = _copies(body, p.keys * (p.depth + p.width), lambda c: Forward(p, m, max(_KEYS), _QUERIES[0], c))
+    ways = [] if copies is None else [(keys, queries) for keys in _KEYS for queries in _QUERIES]
+    return [_forward(p, body, m, keys, queries, bool(copies)) for keys, queries in ways]
 
 
 def _machine(p: Problem, target: Target, even: bool = True) -> Machine:
@@ -45,23 +42,34 @@ def _machine(p: Problem, target: Target, even: bool = True) -> Machine:
     return m if p.rows > m.lanes else replace(m, wide=1, tall=m.tall * 3 // 2)
 
 
+def _copies(body: Fn, floats: int, maker: Callable[[bool], Forward | Backward]) -> bool | None:
+    """Whether rows that do not lie one after another are copied: if that fits into a worker's memory. None: nothing
+    fits. floats: at most so many in the large arrays."""
+    if floats * 4 + (1 << 20) <= jit.SLOT_BYTES:
+        return True
+    for copies in (True, False):
+        made = maker(copies)
+        made.kernel(body.in_types, body.out_types)
+        if made.used <= jit.SLOT_BYTES:
+            return copies
+    return None
+
+
+def _forward(p: Problem, body: Fn, m: Machine, keys: int, queries: int, copies: bool) -> Plan:
+    def build() -> Kernel:
+        return Forward(p, m, keys, queries, copies).kernel(body.in_types, body.out_types)
+
+    return Plan(f"attention keys={keys} queries={queries}", build)
+
+
 def _gradient(p: Problem, body: Fn, target: Target) -> list[Plan]:
-    """Plans whose arrays fit into a worker's memory; rows that do not lie one after another are copied if that fits."""
     m = _machine(p, target, p.width % 2 == 0)
     floats = (p.rows + 32) * (3 * p.depth + 2 * p.width + 2) + p.keys * (p.depth + p.width)
-    copies = True
-    if floats * 4 + (1 << 20) > jit.SLOT_BYTES:  # at most; now exactly
-        fitting = [c for c in (True, False) if _used(Backward(p, m, max(_KEYS), 1, c), body) <= jit.SLOT_BYTES]
-        if not fitting:
-            return []
-        copies = fitting[0]
+    copies = _copies(body, floats, lambda c: Backward(p, m, max(_KEYS), 1, c))
+    if copies is None:
+        return []
     order = (32, 64, 128) if p.causal else (64, 128, 32)  # small blocks leave out more of what is hidden
     return [_backward(p, body, m, keys, copies) for keys in order]
-
-
-def _used(maker: Backward, body: Fn) -> int:
-    maker.kernel(body.in_types, body.out_types)
-    return maker.used
 
 
 def _backward(p: Problem, body: Fn, m: Machine, keys: int, copies: bool) -> Plan:

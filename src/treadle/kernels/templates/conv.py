@@ -46,7 +46,6 @@ class Found:
     spec: Spec
     operands: tuple[Image, Image]
     dtype: str
-    out: str
 
 
 def plans(body: Fn, target: Target) -> list[Plan]:
@@ -71,8 +70,7 @@ def read(body: Fn) -> Found | None:
         return None
     if anchor.op is not conv_weight_grad and not second.planar:  # weights as they are: [outputs, channels, *kernel]
         return None
-    dtype = anchor.outputs[0].dtype
-    return Found(body, anchor, spec_of(anchor), (first, second), dtype.short, dtype.short)
+    return Found(body, anchor, spec_of(anchor), (first, second), anchor.outputs[0].dtype.short)
 
 
 def _image(body: Fn, value: Value) -> Image | None:
@@ -126,9 +124,7 @@ def _direct(found: Found, target: Target) -> Iterator[Plan]:
         return
     planar = found.operands[0].planar and not _one_order(problem.source)
     if problem.inner == problem.outer == 1 and problem.groups > 1:
-        grid = max(problem.parts, key=lambda part: part.rows * part.cols)
-        row = problem.source[1] * problem.source[2] * 4 * problem.step_in[0]
-        for lanes in depthwise_schedules(grid.rows, grid.cols, problem.n, row, target):
+        for lanes in depthwise_schedules(problem, target, found.dtype):
             yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
         return
     for p, schedule in schedules(problem, target, found.dtype, tail.last and not planar, planar):
@@ -141,7 +137,7 @@ def _make(found: Found, whole: Problem, p: Problem, schedule: Schedule, tail: Ta
     plain = tail.plain("nhwo")
     buffers = Buffers(found.operands[0].param, found.operands[1].param, len(body.params) if plain else -1, count)
     kernel = Direct(
-        p, schedule, target, found.dtype, found.out, buffers, None if plain else tail,
+        p, schedule, target, found.dtype, found.dtype, buffers, None if plain else tail,
         found.operands[0].planar and not _one_order(whole.source), whole.target[:2],
     )  # fmt: skip
     text = launch.finish(kernel.module, kernel.build(), count + 1, tiles=schedule.amx)
@@ -160,9 +156,8 @@ def _weight(found: Found, target: Target) -> Iterator[Plan]:
     if tail is None:
         return
     if depthwise:
-        row = spec.size[1] * spec.channels * 4 * spec.stride[0]
-        lanes = depthwise_schedules(*spec.out, spec.n, row, target)[0]
-        yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
+        for lanes in depthwise_schedules(spec, target, found.dtype)[:1]:
+            yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
         return
     for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
         yield Plan(f"conv weight {schedule}", partial(_make_weight, found, longer, schedule, tail, planar, target))
@@ -175,7 +170,7 @@ def _make_weight(
     count = len(body.params) + len(body.outputs)
     plain = tail.plain("or")
     buffers = x.param, dy.param, len(body.params) if plain else -1, count
-    kernel = Weight(spec, schedule, target, found.dtype, found.out, buffers, planar)
+    kernel = Weight(spec, schedule, target, found.dtype, found.dtype, buffers, planar)
     text = launch.finish(kernel.module, kernel.build(None if plain else tail), count + 1)
     return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
 

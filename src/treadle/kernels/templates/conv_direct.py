@@ -14,7 +14,7 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, Variable
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_finish import Tail, TileTail
-from treadle.kernels.templates.conv_micro import SIDE, STEP, WIDTH, Micro, Pitches, arith
+from treadle.kernels.templates.conv_micro import RUN, SIDE, STEP, WIDTH, Kinds, Micro, Pitches, arith
 from treadle.kernels.templates.conv_pack import Copy, Panels
 from treadle.kernels.templates.conv_shape import Part, Problem
 
@@ -37,8 +37,8 @@ class Schedule:
 
     def __str__(self) -> str:
         order = "tile-panel" if self.panels_inside else "panel-tile"
-        size = f"{self.tile[0]}x{self.tile[1]}x{self.vectors}"
-        return f"{size} rows {self.rows} panels {self.panels} {order}" + (" copied" if self.copy else "") + (" amx" if self.amx else "")
+        size, how = f"{self.tile[0]}x{self.tile[1]}x{self.vectors}", " copied" * self.copy + " amx" * self.amx
+        return f"{size} rows {self.rows} panels {self.panels} {order}{how}"
 
 
 @dataclass(frozen=True)
@@ -134,23 +134,53 @@ class Direct:
         f.give()
         return [Phase("pack", packing), Phase("convolve", self.tasks)]
 
-    def _table(self, number: int, part: Part) -> tuple[str, int, int]:
-        """(table of (offset, steps), its length, how many steps may be unrolled) of a part's taps."""
-        steps, runs = self.panels.steps, list[tuple[int, int]]()
-        dense = self.place == steps * STEP
+    def _table(self, number: int, part: Part) -> _Runs:
+        """A part's taps as runs of steps that lie side by side in the source."""
+        steps, runs, rows = self.panels.steps, list[tuple[int, int, int]](), list[int]()
+        dense, kinds = self.place == steps * STEP, self._kinds(part)
         for tap in part.taps:
             down, right = (tap.row - self.top, tap.col - self.first) if self.schedule.copy else (tap.row, tap.col)
-            at = down * self.row + right * self.place
-            if dense and runs and runs[-1][0] + runs[-1][1] * STEP == at:
-                runs[-1] = (runs[-1][0], runs[-1][1] + steps)
+            at, kind = down * self.row + right * self.place, self._kind(part, tap.col, kinds)
+            if dense and runs and (rows[-1], runs[-1][2]) == (tap.row, kind) and runs[-1][0] + runs[-1][1] * STEP == at:
+                runs[-1] = (runs[-1][0], runs[-1][1] + steps, kind)
             else:
-                runs.append((at, steps))
+                runs.append((at, steps, kind))
+                rows.append(tap.row)
         big = self.schedule.tile[0] * self.schedule.tile[1] * self.schedule.vectors > 16
-        unroll = next(u for u in ((2, 3, 1) if big else (4, 3, 2, 1)) if all(n % u == 0 for _, n in runs))
-        words = [word for run in runs for word in run] or [0, 0]
-        return self.module.table(f"runs_{number}", words), len(runs), unroll
+        unroll = next(u for u in ((2, 3, 1) if big else (4, 3, 2, 1)) if all(n % u == 0 for _, n, _ in runs))
+        words = [word for run in runs for word in run] or [0, 0, 0]
+        table = self.module.table(f"runs_{number}", words)
+        full = self.module.table(f"full_{number}", [0 if i % 3 == 2 else w for i, w in enumerate(words)])
+        return _Runs(table, full, len(runs), unroll, kinds, self._inside(number, part, runs, rows))
 
-    def _task(self, f: Function, tables: list[tuple[str, int, int]]) -> None:
+    def _kinds(self, part: Part) -> Kinds:
+        """The columns that taps concern, if tiles have whole rows: first all, then those of taps that reach outside."""
+        found = {(0, part.cols): None}
+        if self.schedule.tile[1] == part.cols and self.schedule.copy and not self.schedule.amx and not part.rest:
+            found.update(dict.fromkeys(self._columns(part, tap.col) for tap in part.taps))
+        return tuple(found) if 1 < len(found) < 6 else ()
+
+    def _columns(self, part: Part, col: int) -> tuple[int, int]:
+        inside = [j for j in range(part.cols) if 0 <= j * self.problem.step_in[1] + col < self.problem.source[1]]
+        return (inside[0], inside[-1] + 1) if inside else (0, part.cols)
+
+    def _kind(self, part: Part, col: int, kinds: Kinds) -> int:
+        return kinds.index(self._columns(part, col)) if kinds else 0
+
+    def _inside(self, number: int, part: Part, runs: list[tuple[int, int, int]], rows: list[int]) -> str:
+        """A table with, for each row of places, (bytes of the runs' table before its first run inside the image, runs
+        inside, steps before them); "" if all are inside for all rows."""
+        words = []
+        for i in range(part.rows):
+            inside = [
+                n for n, row in enumerate(rows) if 0 <= i * self.problem.step_in[0] + row < self.problem.source[0]
+            ]
+            first = inside[0] if inside else 0
+            words += [RUN * first, len(inside), sum(n for _, n, _ in runs[:first])]
+        every = all(n == len(runs) for n in words[1::3])
+        return "" if every or not self.schedule.copy else self.module.table(f"inside_{number}", words)
+
+    def _task(self, f: Function, tables: list[_Runs]) -> None:
         p, s = self.problem, self.schedule
         buffers, task, scratch = f.args
         block, rest = task % self.blocks, task // self.blocks
@@ -168,8 +198,10 @@ class Direct:
         sums = f.alloca("i8", s.tile[0] * s.tile[1] * s.vectors * self.arith.bytes) if self.tail else None
         out = None if self.tail else f.load(buffers, "ptr", 8 * self.buffers.target)
         stop = f.min_int(panel0 + s.panels, self._panel_count)
+        skips = any(t.inside or t.kinds for t in tables)
+        odd = self._odd(f, panels, group, panel0, stop) if skips else None
         for number, (part, start) in enumerate(zip(p.parts, self.panels.starts(), strict=False)):
-            place = _Place(self, f, number, tables[number], base, f.offset(panels, start), image, group, out, sums)
+            place = _Place(self, f, number, tables[number], base, f.offset(panels, start), image, group, out, sums, odd)
             last = f.min_int(first + s.rows, part.rows)
             if s.panels_inside:
                 for i, j, tile in self._tiles(f, part, first, last):
@@ -179,6 +211,14 @@ class Direct:
                 for panel, vectors in self._panels(f, panel0, stop):
                     for i, j, tile in self._tiles(f, part, first, last):
                         place.compute(i, j, tile, panel, vectors)
+
+    def _odd(self, f: Function, panels: Value, group: Value, first: Value, stop: Value) -> Value:
+        """Whether a weight of the task is infinite or no number: then products with zeros beyond the border count."""
+        flags = f.offset(panels, self.panels.starts()[-1], group * (self.panels.columns * 8))
+        found, vectors = f.variable("i64", 0), self.schedule.vectors
+        with f.loop(first * vectors, f.min_int(stop * vectors, self.panels.columns)) as column:
+            found.set(found.get() | f.load(flags, "i64", column * 8))
+        return f.compare("ne", found.get(), 0)
 
     def _panels(self, f: Function, first: Value, stop: Value) -> Iterator[tuple[Value, int]]:
         """Loops over a task's panels: full ones, then the one that is not."""
@@ -222,6 +262,19 @@ class Direct:
             yield row, f.i64(cols - edge), (high, edge)
 
 
+@dataclass(frozen=True)
+class _Runs:
+    """Taps of a part: table of (offset, steps, kind), the same for all columns, their length, how many steps may be
+    unrolled, the kinds; see Direct._inside."""
+
+    table: str
+    full: str
+    count: int
+    unroll: int
+    kinds: Kinds
+    inside: str
+
+
 @dataclass
 class _Place:
     """What the tiles of one part in one task share."""
@@ -229,18 +282,18 @@ class _Place:
     kernel: Direct
     f: Function
     number: int
-    table: tuple[str, int, int]
+    runs: _Runs
     base: Value
     panels: Value
     image: Value
     group: Value
     out: Value | None
     sums: Value | None
+    odd: Value | None
 
     def compute(self, row: Value, col: Value, tile: tuple[int, int], panel: Value, vectors: int) -> None:
         """One tile by one panel."""
         k, f, p = self.kernel, self.f, self.kernel.problem
-        name, count, unroll = self.table
         source = f.offset(self.base, row * (p.step_in[0] * k.row), col * (p.step_in[1] * k.place))
         size = k.panels.tap_bytes(self.number)
         column = self.group * k.panels.columns + panel * k.schedule.vectors
@@ -248,8 +301,18 @@ class _Place:
         last = vectors == (k.panels.last or k.schedule.vectors) and p.outer % k.arith.lanes != 0
         mask = f.mask(p.outer - first - (vectors - 1) * k.arith.lanes, k.arith.lanes) if last else None
         out = self.sums or self._target(row, col, first)
-        args = [source, f.offset(self.panels, column * size), f.symbol(name), f.i64(count), out]
-        k.micro.call(f, tile, vectors, unroll, args, mask if self.sums is None else None)
+        weights = f.offset(self.panels, column * size)
+        runs, kinds = self.runs, self.runs.kinds if tile[1] == p.parts[self.number].cols else ()
+        table, count = f.symbol(runs.table if kinds else runs.full), f.i64(runs.count)
+        if self.odd is not None and kinds:
+            table = f.select(self.odd, f.symbol(runs.full), table)
+        if self.odd is not None and runs.inside and tile[0] == 1:
+            bounds = f.offset(f.symbol(runs.inside), row * 24)
+            before, inside, steps = (f.select(self.odd, 0, f.load(bounds, "i64", 8 * i)) for i in range(3))
+            table, count = f.offset(table, before), f.select(self.odd, count, inside)
+            weights = f.offset(weights, steps * (vectors * k.arith.bytes))
+        args = [source, weights, table, count, out]
+        k.micro.call(f, tile, vectors, runs.unroll, args, mask if self.sums is None else None, kinds)
         if self.sums is not None:
             self._finish(row, col, tile, first, vectors)
 

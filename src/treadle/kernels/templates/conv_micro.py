@@ -8,6 +8,7 @@ size of tile: `void(ptr source, ptr panel, ptr taps, i64 count, ptr out, mask)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from treadle.kernels import vmath
@@ -15,7 +16,11 @@ from treadle.kernels.llvm import Function, Module, Value, Variable, vector
 from treadle.kernels.target import Target
 
 STEP = 4  # bytes of a step
+RUN = 24  # bytes of a run of steps in the taps' table: offset, steps, kind
 SIDE = 16  # rows of an AMX tile, and steps in one
+
+
+Kinds = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -100,19 +105,22 @@ class Micro:
         """out: dtype of the elements written. tiles: multiply by AMX: a run of steps is whole tiles, and whole tiles of
         places may be read behind the places that there are."""
         self.module, self.arith, self.pitches, self.out, self.tiles = module, arith, pitches, out, tiles
-        self._made: dict[tuple[int, int, int, bool, int], str] = {}
+        self._made: dict[tuple[tuple[int, int], int, bool, int, Kinds], str] = {}
 
     def call(
-        self, f: Function, tile: tuple[int, int], vectors: int, unroll: int, args: Sequence[Value], mask: Value | None
-    ) -> None:
-        """Compute a tile. args: source, panel, taps, count, out; mask: lanes of the last vector, None for all."""
-        key = (*tile, vectors, mask is not None, unroll)
+        self, f: Function, tile: tuple[int, int], vectors: int, unroll: int, args: Sequence[Value],
+        mask: Value | None, kinds: Kinds = (),
+    ) -> None:  # fmt: skip
+        """Compute a tile. args: source, panel, taps, count, out; mask: lanes of the last vector, None: all. kinds: the
+        columns (first, end) that a tap may concern; (): each concerns all."""
+        key = (tile, vectors, mask is not None, unroll, kinds)
         if key not in self._made:
             self._made[key] = (self._write_tiles if self.tiles else self._write)(*key)
         f.call(self._made[key], "void", *args, *([] if mask is None else [mask]))
 
-    def _write(self, rows: int, cols: int, vectors: int, masked: bool, unroll: int) -> str:
-        name = f"tile_{rows}x{cols}x{vectors}_{unroll}" + ("_masked" if masked else "")
+    def _write(self, tile: tuple[int, int], vectors: int, masked: bool, unroll: int, kinds: Kinds) -> str:
+        rows, cols = tile
+        name = f"tile_{rows}x{cols}x{vectors}_{unroll}_{len(self._made)}" + ("_masked" if masked else "")
         lanes, kind = self.arith.lanes, self.arith.vector
         params = ["ptr", "ptr", "ptr", "i64", "ptr", *([vector("i1", lanes)] if masked else [])]
         f = Function(self.module, name, params, linkage="internal", attrs="noinline")
@@ -121,15 +129,14 @@ class Micro:
         sums = [[f.variable(kind, 0.0) for _ in range(vectors)] for _ in places]
         at = f.variable("ptr", panel)
         with f.loop(0, count) as tap:
-            base = f.offset(source, f.load(taps, "i64", tap * 16))
-            steps = f.load(taps, "i64", tap * 16 + 8)
-            here = f.variable("ptr", base)
-            with f.loop(0, steps, unroll):
-                a, b = here.get(), at.get()
-                for u in range(unroll):
-                    self._step(f, f.offset(a, u * STEP), f.offset(b, u * vectors * self.arith.bytes), places, sums)
-                here.set(f.offset(a, unroll * STEP))
-                at.set(f.offset(b, unroll * vectors * self.arith.bytes))
+            run = f.offset(taps, tap * RUN)
+            base, steps, its_kind = (f.load(run, "i64", 8 * i) for i in range(3))
+            here = f.variable("ptr", f.offset(source, base))
+            for number, (first, end) in enumerate(kinds or ((0, cols),)):
+                some = [n for n, (_, j) in enumerate(places) if first <= j < end]
+                own = [places[n] for n in some], [sums[n] for n in some]
+                with f.when(f.compare("eq", its_kind, number)) if kinds else nullcontext():
+                    self._run(f, here, at, steps, unroll, own)
         for (i, j), row in zip(places, sums, strict=True):
             for v, total in enumerate(row):
                 place = f.offset(out, i * self.pitches.out_row + j * self.pitches.out_col + v * lanes * WIDTH[self.out])
@@ -140,6 +147,19 @@ class Micro:
                     f.store(value, place)
         f.give()
         return f"@{name}"
+
+    def _run(
+        self, f: Function, here: Variable, at: Variable, steps: Value, unroll: int,
+        own: tuple[Sequence[tuple[int, int]], list[list[Variable]]],
+    ) -> None:  # fmt: skip
+        """Steps side by side, for some places."""
+        panel = len(own[1][0]) * self.arith.bytes
+        with f.loop(0, steps, unroll):
+            a, b = here.get(), at.get()
+            for u in range(unroll):
+                self._step(f, f.offset(a, u * STEP), f.offset(b, u * panel), *own)
+            here.set(f.offset(a, unroll * STEP))
+            at.set(f.offset(b, unroll * panel))
 
     def _step(
         self, f: Function, a: Value, b: Value, places: Sequence[tuple[int, int]], sums: list[list[Variable]]
@@ -152,8 +172,9 @@ class Micro:
             for v, column in enumerate(columns):
                 row[v].set(self.arith.add(f, row[v].get(), splat, column))
 
-    def _write_tiles(self, rows: int, cols: int, vectors: int, masked: bool, unroll: int) -> str:
+    def _write_tiles(self, tile: tuple[int, int], vectors: int, masked: bool, unroll: int, kinds: Kinds) -> str:
         """The same by AMX: tiles 0-3 are sums, 4 and 5 places (16 beside each other), 6 and 7 channels of the panel."""
+        rows, cols = tile
         name = f"amx_{rows}x{cols}x{vectors}" + ("_masked" if masked else "")
         lanes, bytes, p = self.arith.lanes, self.arith.bytes, self.pitches
         params = ["ptr", "ptr", "ptr", "i64", "ptr", *([vector("i1", lanes)] if masked else [])]
@@ -164,8 +185,8 @@ class Micro:
             f.intrinsic("llvm.x86.tilezero", "void", f.constant(total, "i8"))
         at = f.variable("ptr", panel)
         with f.loop(0, count) as tap:
-            base = f.offset(source, f.load(taps, "i64", tap * 16))
-            with f.loop(0, f.load(taps, "i64", tap * 16 + 8), SIDE) as step:
+            base = f.offset(source, f.load(taps, "i64", tap * RUN))
+            with f.loop(0, f.load(taps, "i64", tap * RUN + 8), SIDE) as step:
                 for a, (i, j) in enumerate(places):
                     place = f.offset(base, step * STEP, i * p.row + j * p.col)
                     _tile(f, "tileloadd64", 4 + a, place, p.col)

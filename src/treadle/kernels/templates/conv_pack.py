@@ -79,8 +79,8 @@ class Panels:
 
     @property
     def bytes(self) -> int:
-        """Of all."""
-        return self.starts()[-1]
+        """Of all: after the panels a word for each column, not 0 if a weight in it is infinite or no number."""
+        return self.starts()[-1] + 8 * self.problem.groups * self.columns
 
     def scratch(self) -> int:
         """Bytes of scratch that packing one column of vectors needs."""
@@ -94,10 +94,19 @@ class Panels:
         source, out = f.load(buffers, "ptr", 8 * weights), f.load(buffers, "ptr", 8 * workspace)
         group, column = task // self.columns, task % self.columns
         self._collect(f, source, scratch, group, column)
+        self._flag(f, scratch, f.offset(out, self.starts()[-1], task * 8))
         for i, start in enumerate(self.starts()[:-1]):
             self._order(f, module, i, scratch, f.offset(out, start), group, column)
         f.give()
         return self.problem.groups * self.columns
+
+    def _flag(self, f: Function, scratch: Value, out: Value) -> None:
+        odd = f.variable(self.arith.vector, 0.0)
+        with f.loop(0, self.problem.inner * self.problem.taps) as k:
+            weight = f.load(scratch, self.arith.vector, k * self.arith.bytes)
+            odd.set(odd.get() + (weight - weight))
+        total = f.total(odd.get())
+        f.store(f.convert("zext", f.compare("une", total, total), "i64"), out)
 
     # Stage 1: vectors [tap][inner channel] of the column's lanes, in scratch, as f32.
 
@@ -187,7 +196,8 @@ class Copy:
     """A padded tile of the source: rows of `width` places of `pitch` elements. channels: how many are copied, of
     `of` at each place of the source; left: the source's first column is so many places in; wide: widened to f32; rest:
     the source has one more row, of so many places; planar: the source is [channels, rows, columns];
-    whole: zeros follow the channels up to a multiple of it."""
+    whole: zeros follow the channels up to a multiple of it; skip: of the source only each so many rows and columns
+    count, which are so many apart in rows of `apart` places."""
 
     arith: Arith
     width: int
@@ -202,6 +212,8 @@ class Copy:
     rest: int = 0
     planar: bool = False
     whole: int = 1
+    skip: tuple[int, int] = (1, 1)
+    apart: int = 0
 
     @property
     def element(self) -> int:
@@ -218,7 +230,8 @@ class Copy:
         first channel of the first place."""
         with f.loop(0, count) as i:
             row, out = first + i, f.offset(tile, i * self.row_bytes)
-            source = f.offset(image, row * (self.columns * (1 if self.planar else self.of) * WIDTH[self.dtype]))
+            apart = (self.apart or self.columns) * self.skip[0]
+            source = f.offset(image, row * (apart * (1 if self.planar else self.of) * WIDTH[self.dtype]))
             with f.when(f.compare("ult", row, self.rows)):
                 self._row(f, source, out, self.columns)
             with f.when(f.compare("uge", row, self.rows)):
@@ -237,7 +250,7 @@ class Copy:
         """One row; what is written beyond it is written again later."""
         first, skip = max(self.left, 0), max(-self.left, 0)
         taken = max(min(columns - skip, self.width - first), 0)
-        whole = self.channels == self.of == self.pitch
+        whole = self.channels == self.of == self.pitch and self.skip[1] == 1
         self._zeros(f, out, first * self.pitch)
         source = f.offset(source, skip * (1 if self.planar else self.of) * WIDTH[self.dtype])
         start = f.offset(out, first * self.pitch * self.element)
@@ -248,7 +261,7 @@ class Copy:
         else:
             with f.loop(0, taken) as x:
                 here = f.offset(start, x * (self.pitch * self.element))
-                self._run(f, f.offset(source, x * (self.of * WIDTH[self.dtype])), here, self.channels)
+                self._run(f, f.offset(source, x * (self.skip[1] * self.of * WIDTH[self.dtype])), here, self.channels)
         rest = self.width - first - taken
         self._zeros(f, f.offset(start, taken * self.pitch * self.element), rest * self.pitch)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle.kernels.target import Target
-from treadle.kernels.templates.conv_depthwise import DepthwiseSchedule
+from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
 from treadle.kernels.templates.conv_direct import SCRATCH, Buffers, Direct, Schedule
 from treadle.kernels.templates.conv_micro import SIDE, WIDTH, arith
 from treadle.kernels.templates.conv_shape import Problem, Spec, joined, pointwise
 from treadle.kernels.templates.conv_weight import Weight, WeightSchedule, joins_taps
 
 TASKS_PER_CORE = 4
+_LARGE = 64  # taps of a depthwise kernel, whose code is written out for each
 ALIAS = 2048  # places this many bytes apart, or a multiple, share few sets of the first cache
 
 
-def best_tile(rows: int, cols: int, places: int) -> tuple[int, int]:
-    """The tile of at most so many places that covers a grid in the fewest steps of work."""
+def best_tile(rows: int, cols: int, places: int, most: int = 4) -> tuple[int, int]:
+    """The tile of at most so many places, and so many rows, that covers a grid in the fewest steps of work."""
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
         down, across = -(-rows // tile[0]), -(-cols // tile[1])
@@ -24,7 +25,7 @@ def best_tile(rows: int, cols: int, places: int) -> tuple[int, int]:
         edges = (cols % tile[1] != 0) * down + (rows % tile[0]) * across
         return rows * cols + 2.0 * (down * across) + edges, tile[0]
 
-    sizes = [(h, w) for h in range(1, min(rows, 4) + 1) for w in range(1, min(cols, places) + 1) if h * w <= places]
+    sizes = [(h, w) for h in range(1, min(rows, most) + 1) for w in range(1, min(cols, places) + 1) if h * w <= places]
     return min(sizes, key=cost)
 
 
@@ -37,6 +38,8 @@ def schedules(
     registers = target.registers
     shapes = ((14, 2), (6, 4)) if registers == 32 else ((6, 2), (4, 3)) if how.fused else ((6, 2),)
     amx = _amx(problem, target, join, planar) if dtype == "bf16" and target.has("amx") else []
+    if registers == 32 and outside(problem) > 0.03 and max(part.cols for part in problem.parts) < 10:
+        shapes = ((9, 3), (14, 2))
     if pointwise(problem):  # short sums: what counts is to read each source element once and to write whole rows
         shapes = shapes[::-1]
     columns = -(-problem.outer // how.lanes)
@@ -62,7 +65,7 @@ def _with_tile(
     odd = how.depth == 2 and (p.inner % 2 != 0 or p.source[2] % 2 != 0)
     copy = planar or not p.inside() or widened or odd or place_bytes % ALIAS == 0
     grid = max(p.parts, key=lambda part: part.rows * part.cols)
-    tile = (1, grid.cols) if p.flat else best_tile(grid.rows, grid.cols, places)
+    tile = (1, grid.cols) if p.flat else best_tile(grid.rows, grid.cols, places, 1 if outside(p) > 0.03 else 4)
     columns = -(-p.outer // how.lanes)
     panels = -(-columns // vectors)
     steps = -(-p.inner // how.depth)
@@ -77,6 +80,16 @@ def _with_tile(
             per_task = -(-per_task // 2)
         result.append((p, Schedule(tile, vectors, rows, per_task, order, copy)))
     return [r for r in result if _fits(r[0], r[1], target, dtype)]
+
+
+def outside(p: Problem) -> float:
+    """The share of products that tiles of one row need not make: with rows beyond the upper and lower border."""
+    every = inside = 0
+    for part in p.parts:
+        for tap in part.taps:
+            every += part.rows
+            inside += sum(0 <= i * p.step_in[0] + tap.row < p.source[0] for i in range(part.rows))
+    return 1 - inside / max(every, 1)
 
 
 def _amx(problem: Problem, target: Target, join: bool, planar: bool) -> list[tuple[Problem, Schedule]]:
@@ -132,7 +145,7 @@ def weight_schedules(
 ) -> list[tuple[Spec, WeightSchedule]]:
     """Schedules of the weight gradient, the most promising first; the places of a 1x1 kernel are put in longer rows."""
     spec = spec if planar else _longer_rows(spec)
-    shapes = ((14, 2), (6, 4)) if target.registers == 32 else ((6, 2), (4, 3))
+    shapes = [(14, 2), (6, 4)] if target.registers == 32 else [(6, 2), (4, 3)]
     shapes = shapes if arith(target, dtype).fused else shapes[:1]  # a product of its own takes one more register
     found: list[tuple[Spec, WeightSchedule]] = []
     for places in (400, 800):
@@ -163,7 +176,7 @@ def _weight_schedule(spec: Spec, target: Target, dtype: str, places: int, output
     sums = outer * inner * spec.kernel[0] * spec.kernel[1]
     wanted = -(-_wanted(target) // spec.groups)
     choices = [(s, -(-wanted // s)) for s in range(1, min(units, wanted) + 1)]
-    choices = [(s, b) for s, b in choices if b <= tiles and (units % s == 0 or units > 4 * s)]
+    choices = [(s, b) for s, b in choices if b <= tiles and -(-units // s) * s <= 1.5 * units]
     splits, blocks = min(choices or [(1, 1)], key=lambda c: c[1] * copied + 2 * c[0] * sums)
     return WeightSchedule(outputs, vectors, images, rows, splits, blocks)
 
@@ -181,12 +194,31 @@ def _longer_rows(spec: Spec) -> Spec:
     return replace(spec, n=1, size=size, out=size)
 
 
-def depthwise_schedules(rows: int, cols: int, images: int, row_bytes: int, target: Target) -> list[DepthwiseSchedule]:
-    """Schedules of a depthwise convolution. rows, cols: of the grid; row_bytes: of source that a row of it reads."""
-    most = max(target.l2 // 3 // max(row_bytes, 1), 1)
-    enough = -(-rows * images // _wanted(target))
+def depthwise_schedules(sizes: Problem | Spec, target: Target, dtype: str) -> list[DepthwiseSchedule]:
+    """Schedules of a depthwise convolution: of a Problem for its outputs, of a Spec for its weight gradient."""
+    if isinstance(sizes, Problem):
+        rows, cols = max((part.rows, part.cols) for part in sizes.parts)
+        taps, row_places = sizes.taps, sizes.source[1] * sizes.step_in[0]
+        channels = sizes.source[2]
+    else:
+        (rows, cols), taps = sizes.out, sizes.kernel[0] * sizes.kernel[1]
+        row_places, channels = sizes.size[1] * sizes.stride[0], sizes.channels
+    most = max(target.l2 // 3 // (row_places * channels * 4), 1)
+    enough = -(-rows * sizes.n // _wanted(target))
     high = -(-rows // -(-rows // min(max(min(most, enough), 4), rows)))
-    widths = (8, 7) if target.registers == 32 else (4, 3)
+    widths = [(8, 7) if target.registers == 32 else (4, 3), (1,)][taps > _LARGE]
     best = sorted(widths, key=lambda w: (-(-cols // w) * w, -w))
-    splits = min(_wanted(target), images * -(-rows // high))
-    return [DepthwiseSchedule(min(w, cols), high, splits) for w in best]
+    made = [
+        DepthwiseSchedule(min(w, cols), r, min(_wanted(target), sizes.n * -(-rows // r)))
+        for r in dict.fromkeys((high, 1))
+        for w in best
+    ]
+    return [s for s in made if _depthwise(sizes, s, target, dtype).scratch() <= SCRATCH][: len(best)]
+
+
+def _depthwise(
+    sizes: Problem | Spec, schedule: DepthwiseSchedule, target: Target, dtype: str
+) -> Depthwise | DepthwiseWeight:
+    if isinstance(sizes, Problem):
+        return Depthwise(sizes, schedule, target, dtype, (0, 1, 2, 3))
+    return DepthwiseWeight(sizes, schedule, target, dtype, (0, 1, 2, 3))

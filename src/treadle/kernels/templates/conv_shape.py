@@ -29,12 +29,6 @@ class Spec:
     dilation: Pair
     groups: int
 
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of one of the three convolutions."""
-        taps = self.kernel[0] * self.kernel[1]
-        return 2 * self.n * self.outputs * self.out[0] * self.out[1] * self.channels // self.groups * taps
-
 
 @dataclass(frozen=True)
 class Tap:

@@ -74,31 +74,42 @@ class Weight:
         self.units_high = -(-spec.out[0] // s.rows)
         self.units = -(-spec.n // s.images) * self.units_high
         self.block_tiles = -(-self.tiles // s.blocks)
+        self.bounds = [(0, spec.out[0]) if self.joined else self._rows_of(t.row) for t in self.taps]
         self._places()
+
+    def _rows_of(self, row: int) -> tuple[int, int]:
+        """The rows of y (first, end) for which a tap reads inside x."""
+        spec = self.spec
+        inside = [y for y in range(spec.out[0]) if 0 <= y * spec.stride[0] + row < spec.size[0]]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
     def _places(self) -> None:
         """Sizes of what a task packs."""
         spec, s = self.spec, self.schedule
         wide = self.dtype != "f32" and self.arith.kind == "f32"
-        self.in_rows = (s.rows - 1) * spec.stride[0] + self.bottom - self.top + 1
-        across = (spec.out[1] - 1) * spec.stride[1] + self.end - self.first + 1
+        # A kernel of one tap needs but the places that it reads.
+        thin = spec.kernel == (1, 1) and not self.planar and not any(map(any, spec.padding))
+        skip, self.step = (spec.stride, (1, 1)) if thin else ((1, 1), spec.stride)
+        self.in_rows = (s.rows - 1) * self.step[0] + self.bottom - self.top + 1
+        across = (spec.out[1] - 1) * self.step[1] + self.end - self.first + 1
         pitch = self.inner
         if self.depth == 1 and pitch * 4 % 2048 == 0:
             pitch += 16
         self.copy = Copy(
-            self.arith, width=across, pitch=pitch, channels=self.inner, of=spec.channels, columns=spec.size[1],
-            rows=spec.size[0], left=-self.first, dtype=self.dtype, wide=wide, planar=self.planar,
+            self.arith, width=across, pitch=pitch, channels=self.inner, of=spec.channels,
+            columns=-(-spec.size[1] // skip[1]), rows=-(-spec.size[0] // skip[0]), left=-self.first, dtype=self.dtype,
+            wide=wide, planar=self.planar, skip=skip, apart=spec.size[1],
         )  # fmt: skip
         self.plain_rows = self.copy.row_bytes
         self.versions: list[int] = []
-        self.down = spec.stride[0]  # rows of what is packed from one row of y to the next
+        self.down = self.step[0]  # rows of what is packed from one row of y to the next
         if self.joined:
             self.place, self.down = self.columns * self.arith.bytes, 1
             self.row = self.steps * self.place
         elif self.depth == 1:
-            self.place, self.row = pitch * self.copy.element * spec.stride[1], self.plain_rows
+            self.place, self.row = pitch * self.copy.element * self.step[1], self.plain_rows
         else:
-            again = 2 * spec.stride[1]
+            again = 2 * self.step[1]
             self.versions = sorted({(t.col - self.first) % again for t in self.taps})
             shift = max((t.col - self.first) // again for t in self.taps)
             self.pairs = self.steps + shift
@@ -156,12 +167,13 @@ class Weight:
             row = unit % self.units_high * s.rows
             images = f.min_int(f.i64(spec.n) - image, s.images)
             rows = f.min_int(f.i64(spec.out[0]) - row, s.rows)
+            odd = f.variable(self.arith.vector, 0.0) if any(b != (0, spec.out[0]) for b in self.bounds) else None
             with f.loop(0, images) as i:
                 self._pack_x(f, x, f.offset(scratch, i * self.image), image + i, row)
                 at = f.offset(panels, i * rows * (self.steps * s.outputs * 4))
-                self._pack_dy(f, dy, at, image + i, row, rows, tile0, tiles)
+                self._pack_dy(f, dy, at, image + i, row, rows, tile0, tiles, odd)
             fresh = f.compare("eq", unit, first)
-            self._products(f, scratch, panels, sums, (images, rows), tiles, fresh)
+            self._products(f, scratch, panels, sums, (images, row, rows), tiles, fresh, odd)
         with f.when(f.compare("eq", first, last)):  # more splits than units
             self._nothing(f, sums, tiles)
 
@@ -176,7 +188,7 @@ class Weight:
     def _pack_x(self, f: Function, x: Value, out: Value, image: Value, row: Value) -> None:
         spec = self.spec
         source = f.offset(x, image * (spec.size[0] * spec.size[1] * spec.channels * WIDTH[self.dtype]))
-        start, count = row * spec.stride[0] + self.top, f.i64(self.in_rows)
+        start, count = row * self.step[0] + self.top, f.i64(self.in_rows)
         if self.depth == 1 and not self.joined:
             self.copy.write(f, source, out, start, count)
             return
@@ -189,14 +201,14 @@ class Weight:
         with f.loop(0, count) as y:
             for number, version in enumerate(self.versions):
                 to = f.offset(out, y * self.row, number * self.pairs * self.place)
-                both = max(0, min(self.pairs, (across - 1 - version - spec.stride[1]) // (2 * spec.stride[1]) + 1))
+                both = max(0, min(self.pairs, (across - 1 - version - self.step[1]) // (2 * self.step[1]) + 1))
                 here = f.offset(plain, y * self.plain_rows, version * step)
                 with f.loop(0, both) as i:
-                    place = f.offset(here, i * (2 * spec.stride[1] * step))
-                    self._pair(f, place, f.offset(place, spec.stride[1] * step), f.offset(to, i * self.place))
+                    place = f.offset(here, i * (2 * self.step[1] * step))
+                    self._pair(f, place, f.offset(place, self.step[1] * step), f.offset(to, i * self.place))
                 for last in range(both, self.pairs):
-                    inside = version + 2 * spec.stride[1] * last < across
-                    single = f.offset(here, last * (2 * spec.stride[1] * step)) if inside else None
+                    inside = version + 2 * self.step[1] * last < across
+                    single = f.offset(here, last * (2 * self.step[1] * step)) if inside else None
                     self._pair(f, single, None, f.offset(to, last * self.place))
 
     def _pack_joined(self, f: Function, plain: Value, out: Value) -> None:
@@ -210,7 +222,7 @@ class Weight:
             line = f.offset(line, y * self.row) if self.depth == 1 else line
             with f.loop(0, spec.out[1]) as x:
                 source = f.offset(
-                    plain, y * (spec.stride[0] * self.plain_rows), x * (spec.stride[1] * self.inner * element)
+                    plain, y * (self.step[0] * self.plain_rows), x * (self.step[1] * self.inner * element)
                 )
                 to = f.offset(line, x * across)
                 for a in range(spec.kernel[0]):  # in order: what is written beyond a run is written again
@@ -234,9 +246,11 @@ class Weight:
             f.store(f.shuffle(low, high, order), out, v * self.arith.bytes)
 
     def _pack_dy(
-        self, f: Function, dy: Value, out: Value, image: Value, row: Value, rows: Value, tile0: Value, tiles: Value
-    ) -> None:
-        """Panels of dy's rows; out: of the first tile, at the image's first place."""
+        self, f: Function, dy: Value, out: Value, image: Value, row: Value, rows: Value, tile0: Value, tiles: Value,
+        odd: Variable | None,
+    ) -> None:  # fmt: skip
+        """Panels of dy's rows; out: of the first tile, at the image's first place. odd: gets NaN if dy has a number
+        that gives NaN when it is multiplied by 0."""
         s, spec, lanes, size = self.schedule, self.spec, self.lanes, WIDTH[self.dtype]
         with f.loop(0, rows) as y, f.loop(0, self.steps) as step:
             place = ((image * spec.out[0] + row + y) * spec.out[1] + step * self.depth) * spec.outputs
@@ -249,6 +263,16 @@ class Weight:
                     count = f.min_int(f.i64(self.outer) - at, s.outputs - piece)
                     value = self._dy(f, f.offset(source, at * size), count, there)
                     f.store(value, to, t * self.panel + piece * 4)
+                    if odd is not None:
+                        for part in self._parts(f, value):
+                            odd.set(odd.get() + (part - part))
+
+    def _parts(self, f: Function, step: Value) -> list[Value]:
+        """The numbers of a step, as f32."""
+        if self.depth == 1:
+            return [step]
+        bits = f.bitcast(step, vector("i32", self.lanes))
+        return [f.bitcast(part, self.arith.vector) for part in (bits << 16, bits & 0xFFFF0000)]
 
     def _dy(self, f: Function, place: Value, count: Value, there: Value | None) -> Value:
         """A step of dy: an f32, or bf16 of two places; zero beyond the outputs."""
@@ -267,20 +291,25 @@ class Weight:
         return f.bitcast(f.shuffle(low, high, order), self.arith.vector)
 
     def _products(
-        self, f: Function, x: Value, dy: Value, sums: Value, extent: tuple[Value, Value], tiles: Value, fresh: Value
-    ) -> None:
-        """All tiles of all taps of a unit, added to the task's sums."""
-        s, spec = self.schedule, self.spec
+        self, f: Function, x: Value, dy: Value, sums: Value, extent: tuple[Value, Value, Value], tiles: Value,
+        fresh: Value, odd: Variable | None,
+    ) -> None:  # fmt: skip
+        """All tiles of all taps of a unit (images, first row, rows), added to the task's sums."""
+        s = self.schedule
         starts = []
         for tap in self.taps:
             col = tap.col - self.first
             down = (tap.row - self.top) * self.row
             if self.depth == 1 or self.joined:
-                starts.append(down + col * (self.place // spec.stride[1]))
+                starts.append(down + col * (self.place // self.step[1]))
             else:
-                version = self.versions.index(col % (2 * spec.stride[1]))
-                starts.append(down + (version * self.pairs + col // (2 * spec.stride[1])) * self.place)
+                version = self.versions.index(col % (2 * self.step[1]))
+                starts.append(down + (version * self.pairs + col // (2 * self.step[1])) * self.place)
         table = f.symbol(self.module.table("tap_starts", starts))
+        limits = f.symbol(self.module.table("tap_rows", [end for both in self.bounds for end in both]))
+        (images, row, rows), line = extent, self.steps * s.outputs * 4
+        total = f.total(odd.get()) if odd is not None else None
+        every = None if total is None else f.compare("une", total, total)
         pitch = self.tiles * s.outputs * self.line
         for whole, vectors in ((True, s.vectors), (False, self.last)):
             lo, hi = (0, self.full) if whole else (self.full, self.full + 1)
@@ -289,20 +318,27 @@ class Weight:
             with f.loop(lo, hi) as panel, f.loop(0, len(self.taps)) as number:
                 column = panel * (s.vectors * self.arith.bytes)
                 source = f.offset(x, f.load(table, "i64", number * 8), column)
-                to = f.offset(sums, number * pitch, column)
+                to, first, count = f.offset(sums, number * pitch, column), f.i64(0), rows
+                if every is not None:  # rows of x beyond the border are zeros
+                    low, high = (f.load(limits, "i64", number * 16 + at) - row for at in (0, 8))
+                    first = f.select(every, 0, f.min_int(f.max_int(low, 0), rows))
+                    count = f.max_int(f.select(every, rows, f.min_int(high, rows)) - first, 0)
+                source, given = f.offset(source, first * (self.down * self.row)), f.offset(dy, first * line)
                 with f.loop(0, tiles) as tile:
                     out = f.offset(to, tile * (s.outputs * self.line))
-                    f.call(self._micro(vectors), "void", source, f.offset(dy, tile * self.panel), out, *extent, fresh)
+                    extents = images, count, rows * line, fresh
+                    f.call(self._micro(vectors), "void", source, f.offset(given, tile * self.panel), out, *extents)
 
     def _micro(self, vectors: int) -> str:
-        """void(x, dy, sums, images, rows, fresh): one tile of outputs by channels, over all places of a unit."""
+        """void(x, dy, sums, images, rows, bytes of an image's dy, fresh): one tile of outputs by channels, over all
+        places of a unit."""
         name, s = f"tile_{vectors}", self.schedule
         if (vectors, True) in self._made:
             return self._made[vectors, True]
         self._made[vectors, True] = f"@{name}"
-        params = ["ptr", "ptr", "ptr", "i64", "i64", "i1"]
+        params = ["ptr", "ptr", "ptr", "i64", "i64", "i64", "i1"]
         f = Function(self.module, name, params, linkage="internal", attrs="noinline")
-        x, dy, out, images, rows, fresh = f.args
+        x, dy, out, images, rows, apart, fresh = f.args
         sums = [[f.variable(self.arith.vector, 0.0) for _ in range(vectors)] for _ in range(s.outputs)]
         with f.when(f.compare("eq", fresh, 0)):
             for r, row in enumerate(sums):
@@ -311,17 +347,19 @@ class Weight:
         at = f.variable("ptr", dy)
         inner = self.spec.out[1] // self.depth
         unroll = 2 if inner % 2 == 0 else 1
-        with f.loop(0, images) as i, f.loop(0, rows) as y:
-            here = f.variable("ptr", f.offset(x, i * self.image, y * (self.down * self.row)))
-            with f.loop(0, inner, unroll):
-                a, b = at.get(), here.get()
-                for u in range(unroll):
-                    self._step(f, f.offset(a, u * s.outputs * 4), f.offset(b, u * self.place), sums, False)
-                at.set(f.offset(a, unroll * s.outputs * 4))
-                here.set(f.offset(b, unroll * self.place))
-            if self.odd:
-                self._step(f, at.get(), here.get(), sums, True)
-                at.set(f.offset(at.get(), s.outputs * 4))
+        with f.loop(0, images) as i:
+            at.set(f.offset(dy, i * apart))
+            with f.loop(0, rows) as y:
+                here = f.variable("ptr", f.offset(x, i * self.image, y * (self.down * self.row)))
+                with f.loop(0, inner, unroll):
+                    a, b = at.get(), here.get()
+                    for u in range(unroll):
+                        self._step(f, f.offset(a, u * s.outputs * 4), f.offset(b, u * self.place), sums, False)
+                    at.set(f.offset(a, unroll * s.outputs * 4))
+                    here.set(f.offset(b, unroll * self.place))
+                if self.odd:
+                    self._step(f, at.get(), here.get(), sums, True)
+                    at.set(f.offset(at.get(), s.outputs * 4))
         for r, row in enumerate(sums):
             for v, total in enumerate(row):
                 f.store(total.get(), out, r * self.line + v * self.arith.bytes)

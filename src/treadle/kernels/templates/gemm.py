@@ -29,6 +29,7 @@ _LINE_BYTES = 128 << 10  # that a task of dot products reads
 _PAGE = 4096  # bytes; lines so far apart compete for the same places in a cache
 _LEAST = 512  # multiplications of a product; many smaller ones are no work for tiles
 _MOST = 6  # plans
+_MOST_CACHE = 2 << 20  # bytes of the second cache that are made use of
 
 
 def plans(body: Fn, target: Target) -> list[Plan]:
@@ -81,7 +82,7 @@ def make(
         made = (
             gemm_amx.Tiles(problem, schedule, store)
             if isinstance(schedule, AmxSchedule)
-            else gemm_tile.Gemm(problem, isa, schedule, store.tile, store.totals)
+            else gemm_tile.Gemm(problem, isa, schedule, store.tile, store.buffers, store.totals)
         )
         phases, workspace = gemm_tile.build(made, module), made.workspace
     text = launch.finish(module, phases, buffers + bool(workspace), tiles=isinstance(schedule, AmxSchedule))
@@ -146,13 +147,18 @@ def _cut(problem: Problem, isa: Isa, target: Target, vectors: int, rows: int) ->
     far = left.inner == 1 and rows > 9 and left.outer * left.dtype.bytes % _PAGE == 0 and depth > 64
     far = far or (by_column and left.inner * left.dtype.bytes >= _PAGE)
     pack_a = must_a or (far and problem.m > 1 and problem.n > 3 * width)
-    pack_b = must_b or (panels > 3 and right.inner * right.dtype.bytes % _PAGE == 0 and depth > 128)
+    close = depth > 128 and right.inner * right.dtype.bytes % _PAGE == 0
+    pack_b = must_b or (panels > 3 and (close or problem.k > depth))
     high, wide = _blocks(problem, target, panels, columns, rows, width, depth // isa.per_unit, by_column and pack_a)
     per_task = 2 * min(high * rows, problem.m) * min(wide * width, problem.n) * problem.k
     group = max(1, min(int(_TASK_FLOPS // max(per_task, 1)), problem.batches // (4 * target.cores)))
+    small = problem.n * problem.k * 4 // isa.per_unit <= target.l3
+    twice = pack_b and problem.batches == 1 and panels > high and problem.m >= 128 and small
+    if twice:
+        yield Schedule(vectors, rows, depth, high, wide, pack_a, True, share=True)
     for a, b in ((pack_a, pack_b), (pack_a, must_b), (must_a, pack_b), (True, pack_b), (pack_a, True)):
         if not (a and by_column) or pack_a:
-            yield Schedule(vectors, rows, depth, high, wide, a and problem.m > 1 or must_a, b, group)
+            yield Schedule(vectors, rows, depth, high, wide, (a and problem.m > 1) or must_a, b, group)
 
 
 def _depth(problem: Problem, isa: Isa, target: Target, by_column: bool) -> int:
@@ -167,10 +173,11 @@ def _blocks(
     problem: Problem, target: Target, panels: int, columns: int, rows: int, width: int, units: int, whole_a: bool
 ) -> tuple[int, int]:
     """Panels of rows and columns of a task: B's block in half of the second cache, and enough tasks for the cores."""
-    wide = max(1, min(columns, target.l2 // 2 // (units * width * 4)))
+    cache = min(target.l2, _MOST_CACHE)
+    wide = max(1, min(columns, cache // 2 // (units * width * 4)))
     high = max(1, min(panels, 384 // rows))
     if whole_a:
-        high = max(1, min(high, target.l2 // 4 // (units * 64)))
+        high = max(1, min(high, cache // 4 // (units * 64)))
     while high * wide > 1 and target.cores > 1:
         tall, broad = min(high * rows, problem.m), min(wide * width, problem.n)
         small = 2 * tall * broad * problem.k < 2 * _TASK_FLOPS
@@ -181,6 +188,10 @@ def _blocks(
             high = -(-high // 2)
         else:
             wide = -(-wide // 2)
-    high = -(-panels // -(-panels // high))
-    wide = -(-columns // -(-columns // wide))
-    return high, wide
+    parts = [-(-panels // high), -(-columns // wide)]
+    for _ in range(target.cores):  # as many tasks as cores or a multiple, where there are few
+        tasks = problem.batches * parts[0] * parts[1]
+        if tasks < target.cores or tasks % target.cores == 0 or tasks > 12 * target.cores:
+            break
+        parts[panels <= parts[0]] += 1
+    return -(-panels // parts[0]), max(-(-columns // parts[1]), 1)

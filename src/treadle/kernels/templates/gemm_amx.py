@@ -2,9 +2,9 @@
 
 Blocks, tasks and scratch are those of gemm_tile. A is read in place where whole tiles of it are there, else it is
 copied, padded with zeros along the sum; B is packed in pairs along the sum. Tiles are always whole: rows and columns
-that do not exist are computed from what lies in scratch memory and are never stored. float32 of "high" precision is packed
-three times, by parts (see packing.bits), and multiplied as big * big + high * low + low * high. The launcher configures the tiles
-(eight of 16 rows of 64 bytes).
+that do not exist are computed from what lies in scratch memory and are never stored. float32 of "high" precision is
+packed three times, by parts (see packing.bits), and multiplied as big * big + high * low + low * high. The launcher
+configures the tiles (eight of 16 rows of 64 bytes).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Tiles(Gemm):
     """Gemm with AMX in its innermost part."""
 
     def __init__(self, problem: Problem, schedule: AmxSchedule, store: Store) -> None:
-        super().__init__(problem, ISA, schedule, store.tile, store.totals)
+        super().__init__(problem, ISA, schedule, store.tile, store.buffers, store.totals)
         self.store = store
         self.parts = ("big", "high", "low") if schedule.split else ("",)
         self.products = ((0, 0), (1, 2), (2, 1)) if schedule.split else ((0, 0),)

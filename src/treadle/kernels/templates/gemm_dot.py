@@ -74,9 +74,7 @@ class _Dot:
                 self._some(f, a, b, f.i64(whole), count - whole, scratch, step)
             self.store.memory(f, scratch, place)
 
-        if self.last == self.s.wide:
-            columns(self.last)
-        elif self.column_tasks == 1:
+        if self.last == self.s.wide or self.column_tasks == 1:
             columns(self.last)
         else:
             is_last = f.compare("eq", nth, self.column_tasks - 1)

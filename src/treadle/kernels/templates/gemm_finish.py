@@ -275,8 +275,8 @@ class Store:
         self.finish, self.isa, self.target, self.module = finish, isa, target, module
         self._made: dict[int, str] = {}
         summed = tuple([(o.buffer, o.expr.dtype) for o in finish.outputs if o.summed])
-        buffers = max(o.buffer for o in finish.outputs) + 1
-        self.totals = Totals(summed, buffers) if summed else None
+        self.buffers = max(o.buffer for o in finish.outputs) + 1
+        self.totals = Totals(summed, self.buffers) if summed else None
 
     def step(self, place: Place) -> int:
         """Bytes from one row of waiting sums to the next."""

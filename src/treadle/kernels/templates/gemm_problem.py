@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from treadle.base.dtypes import DType, bfloat16, float16, float32
 from treadle.ir.node import Fn, Node, Value
@@ -137,7 +138,7 @@ def view_of(body: Fn, value: Value) -> View | None:
     if now.dtype not in _FLOATS or value.dtype not in _FLOATS:
         return None
     kinds = [now.dtype, *[n.outputs[0].dtype for n in reversed(path) if n.op is cast]]
-    if sum(a is not b for a, b in zip(kinds, kinds[1:], strict=False)) > 1:
+    if sum(a is not b for a, b in pairwise(kinds)) > 1:
         return None
     offset, sizes, strides = 0, now.shape, dense(now.shape)
     for node in reversed(path):

@@ -17,7 +17,7 @@ from treadle.kernels.microkernels import UNIT, Isa, first_lanes
 
 @dataclass(frozen=True)
 class Totals:
-    """outputs: buffer and element type of each sum; workspace: number of that buffer."""
+    """outputs: buffer and element type of each sum; workspace: number of that buffer, in which they begin at `at`."""
 
     outputs: tuple[tuple[int, DType], ...]
     workspace: int
@@ -28,10 +28,10 @@ class Totals:
             f.store(f.constant(0.0, isa.sums), f.offset(place, i * UNIT))
 
     def keep(self, f: Function, isa: Isa, place: Value, floats: int, part: Value, parts: int, first: Value,
-             count: Value, line: int) -> None:  # fmt: skip
+             count: Value, line: int, at: int) -> None:  # fmt: skip
         """A task's totals into the workspace: [sum][part][line], from column `first` on `count` of them, both multiples
         of a vector."""
-        to = f.load(f.args[0], "ptr", 8 * self.workspace)
+        to = f.offset(f.load(f.args[0], "ptr", 8 * self.workspace), at)
         for i in range(len(self.outputs)):
             row = f.offset(to, (part + i * parts) * (line * UNIT), first * UNIT)
             source = f.offset(place, i * floats * UNIT)
@@ -42,12 +42,12 @@ class Totals:
         """Of the workspace."""
         return len(self.outputs) * parts * line * UNIT
 
-    def phase(self, isa: Isa, module: Module, parts: int, line: int, columns: int) -> launch.Phase:
+    def phase(self, isa: Isa, module: Module, parts: int, line: int, columns: int, at: int) -> launch.Phase:
         """Add up what the tasks kept. A task takes a vector of columns."""
         f = Function(module, "totals", ["ptr", "i64", "ptr"])
         tasks, tail = -(-columns // isa.lanes), columns % isa.lanes
         column = f.args[1] * isa.lanes
-        start = f.offset(f.load(f.args[0], "ptr", 8 * self.workspace), column * UNIT)
+        start = f.offset(f.load(f.args[0], "ptr", 8 * self.workspace), at, column * UNIT)
         for i, (buffer, dtype) in enumerate(self.outputs):
             total = f.variable(isa.sums, 0.0)
             with f.loop(i * parts, (i + 1) * parts) as part:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from treadle.base.dtypes import bfloat16, float32
 from treadle.kernels import launch
+from treadle.kernels.jit import SLOT_BYTES
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.microkernels import UNIT, Isa, Strided, Tile, first_lanes
 from treadle.kernels.templates import packing
@@ -25,7 +26,8 @@ from treadle.kernels.templates.packing import Source, Span
 @dataclass(frozen=True)
 class Schedule:
     """How a product is cut. vectors: of a tile's columns; rows: of the tallest tile; depth: elements of a block of the
-    sum; high, wide: panels of rows and of columns in a task; group: products of the batch in a task."""
+    sum; high, wide: panels of rows and of columns in a task; group: products of the batch in a task; share: B is packed
+    once, into the workspace and in a phase of its own, not by every task (for a single product)."""
 
     vectors: int
     rows: int
@@ -35,9 +37,10 @@ class Schedule:
     pack_a: bool
     pack_b: bool
     group: int = 1
+    share: bool = False
 
     def __str__(self) -> str:
-        packs = "a" * self.pack_a + "b" * self.pack_b
+        packs = "a" * self.pack_a + ("B" if self.share else "b") * self.pack_b
         return f"{self.rows}x{self.vectors} k{self.depth} {self.high}x{self.wide} g{self.group} pack:{packs or '-'}"
 
 
@@ -56,6 +59,8 @@ class Place:
     apart: int = 0
 
 
+_PANELS = 2  # of B that a task packs where it is shared
+
 # Writes the results of a tile whose sums are complete; the second argument is memory for the sums.
 Finish = Callable[[Function, Value, Place, Tile], None]
 
@@ -71,12 +76,17 @@ def in_place(side: Side, isa: Isa, right: bool) -> bool:
 
 def build(made: Gemm, module: Module) -> list[launch.Phase]:
     """Add the functions of the product's phases to the module."""
+    phases = []
+    if made.s.share:
+        f = Function(module, "pack", ["ptr", "i64", "ptr"])
+        phases.append(launch.Phase("pack", made.packing_task(f)))
+        f.give()
     f = Function(module, "gemm", ["ptr", "i64", "ptr"])
     made.task(f)
     f.give()
-    phases = [launch.Phase("gemm", made.tasks)]
+    phases.append(launch.Phase("gemm", made.tasks))
     if made.totals is not None:
-        phases.append(made.totals.phase(made.isa, module, made.shares, made.line, made.p.n))
+        phases.append(made.totals.phase(made.isa, module, made.shares, made.line, made.p.n, made.packed))
     return phases
 
 
@@ -84,9 +94,16 @@ class Gemm:
     """Numbers that follow from a schedule, and the code."""
 
     def __init__(
-        self, problem: Problem, isa: Isa, schedule: Schedule, finish: Finish, totals: Totals | None = None
+        self,
+        problem: Problem,
+        isa: Isa,
+        schedule: Schedule,
+        finish: Finish,
+        buffers: int,
+        totals: Totals | None = None,
     ) -> None:
         self.p, self.isa, self.s, self.finish, self.totals = problem, isa, schedule, finish, totals
+        self.buffers = buffers  # inputs and outputs; the workspace is the next one
         self.width = schedule.vectors * isa.lanes
         self.row_panels = -(-problem.m // schedule.rows)
         self.height, self.taller = divmod(problem.m, self.row_panels)  # the first `taller` panels have one row more
@@ -104,9 +121,14 @@ class Gemm:
         self._place_scratch()
 
     @property
+    def packed(self) -> int:
+        """Bytes of the workspace that hold B."""
+        return self.blocks * self.columns * self.b_panel if self.s.share else 0
+
+    @property
     def workspace(self) -> int:
         """Bytes that the kernel needs beside its inputs and outputs."""
-        return self.totals.bytes(self.shares, self.line) if self.totals is not None else 0
+        return self.packed + (self.totals.bytes(self.shares, self.line) if self.totals is not None else 0)
 
     def _padded(self, depth: int) -> int:
         """Elements of the sum rounded up to what packing writes."""
@@ -114,8 +136,8 @@ class Gemm:
         return -(-depth // block) * block
 
     def _place_scratch(self) -> None:
-        """Where in scratch memory: packed B, packed A (all panels of the task where it is packed by columns, which reads
-        whole lines of memory, else one), waiting sums."""
+        """Where in scratch memory: packed B, packed A (all panels of the task where it is packed by columns, which
+        reads whole lines of memory, else one), waiting sums."""
         rows, s = self.height + bool(self.taller), self.s
         depth = self._padded(min(s.depth, max(self.p.k, 1)))
         self.by_column = (self.p.left.outer == 1 and rows > 1) or self.p.left.inner != 1
@@ -127,7 +149,7 @@ class Gemm:
         else:
             self.a_inner, self.a_outer = UNIT, depth * UNIT // self.isa.per_unit + 64
             a_bytes = rows * self.a_outer
-        self.a_at = self.b_panel * s.wide if s.pack_b else 0
+        self.a_at = self.b_panel * s.wide if s.pack_b and not s.share else 0
         self.sums_at = self.a_at + (a_bytes if s.pack_a else 0)
         self.sums_at += -self.sums_at % 64
         self._place_totals()
@@ -137,7 +159,9 @@ class Gemm:
         self.waiting = self.tile_bytes if self.blocks > 1 else 0
         self.totals_at = self.sums_at + max(self.waiting * self.s.high * self.s.wide, self.tile_bytes)
         count = len(self.totals.outputs) if self.totals is not None else 0
-        self.scratch = self.totals_at + count * self.s.wide * self.width * UNIT
+        needed = self.totals_at + count * self.s.wide * self.width * UNIT
+        if needed > SLOT_BYTES:
+            raise ValueError(f"{self.s} needs {needed} bytes of scratch memory, there are {SLOT_BYTES}")
 
     # --- loops -------------------------------------------------------------------------------------------------------
     def task(self, f: Function) -> None:
@@ -165,7 +189,8 @@ class Gemm:
                     self._block(f, batch, block, a, b, rows, columns, scratch)
         if self.totals is not None:
             part, count = group * self.m_tasks + row, (end - first) * self.width
-            self.totals.keep(f, self.isa, totals, floats, part, self.shares, first * self.width, count, self.line)
+            self.totals.keep(f, self.isa, totals, floats, part, self.shares, first * self.width, count, self.line,
+                             self.packed)  # fmt: skip
 
     @contextmanager
     def _products(self, f: Function, group: Value) -> Iterator[Value]:
@@ -190,7 +215,7 @@ class Gemm:
     ) -> None:  # fmt: skip
         """One block of the sum for all tiles of a task."""
         k = block * self.s.depth
-        if self.s.pack_b:
+        if self.s.pack_b and not self.s.share:
             self._pack_b(f, block, k, b, columns, scratch)
         if self.s.pack_a and self.by_column:
             self._pack_a(f, block, k, a, rows, scratch)
@@ -219,7 +244,7 @@ class Gemm:
         """The tiles of one panel of rows."""
 
         def tile(panel: Value, count: int) -> None:
-            right = self._b(f, k, b, panel, panel - columns[0], scratch)
+            right = self._b(f, block, k, b, panel, columns[0], scratch)
             totals = f.offset(scratch, self.totals_at, (panel - columns[0]) * (self.width * UNIT))
             place = Place(batch, row, height, panel * self.width, count, totals, self.s.wide * self.width * UNIT)
             self._tile(f, block, a, right, place, f.offset(sums, (panel - columns[0]) * self.waiting))
@@ -288,13 +313,30 @@ class Gemm:
             if last is not None:
                 unit(start, target, last, False)
 
-    def _b(self, f: Function, k: Value, b: Value, panel: Value, nth: Value, scratch: Value) -> Strided:
-        """B's panel of columns."""
+    def _b(self, f: Function, block: Value, k: Value, b: Value, panel: Value, first: Value, scratch: Value) -> Strided:
+        """B's panel of columns; `first` is the task's first one."""
         if self.s.pack_b:
-            return Strided(f.offset(scratch, nth * self.b_panel), self.b_step, self.isa.bytes)
+            return Strided(self._packed(f, block, panel, first, scratch), self.b_step, self.isa.bytes)
         side = self.p.right
         place = f.offset(b, k * (side.inner * UNIT), panel * (self.width * UNIT))
         return Strided(place, side.inner * UNIT, self.isa.bytes)
+
+    def _packed(self, f: Function, block: Value, panel: Value, first: Value, scratch: Value) -> Value:
+        """Where a panel of B is packed. The workspace holds the totals behind the panels."""
+        if not self.s.share:
+            return f.offset(scratch, (panel - first) * self.b_panel)
+        start = f.load(f.args[0], "ptr", 8 * self.buffers)
+        return f.offset(start, (block * self.columns + panel) * self.b_panel)
+
+    def packing_task(self, f: Function) -> int:
+        """Packs B where all tasks share it: a panel or two of a block; returns the number of tasks."""
+        some = -(-self.columns // _PANELS)
+        block, first = f.args[1] // some, f.args[1] % some * _PANELS
+        side = self.p.right
+        b = f.offset(f.load(f.args[0], "ptr", 8 * side.param), side.offset * side.dtype.bytes)
+        end = f.min_int(first + _PANELS, self.columns)
+        self._pack_b(f, block, block * self.s.depth, b, (first, end), f.args[2])
+        return self.blocks * some
 
     def _pack_b(
         self, f: Function, block: Value, k: Value, b: Value, columns: tuple[Value, Value], scratch: Value
@@ -302,7 +344,7 @@ class Gemm:
         """B's block into scratch, panel after panel."""
 
         def pack(panel: Value, count: int) -> None:
-            target = f.offset(scratch, (panel - columns[0]) * self.b_panel)
+            target = self._packed(f, block, panel, columns[0], scratch)
             self._pack_panel(f, block, Source(b, self.p.right.dtype, self.p.right.outer, self.p.right.inner),
                              panel * self.width, k, target, count)  # fmt: skip
 

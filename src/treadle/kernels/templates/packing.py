@@ -43,7 +43,7 @@ def _times(f: Function, count: Operand, factor: int) -> Operand:
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the summed axis in whole blocks: the elements in them, and of the last part those that are left over."""
+    """A part of the summed axis in whole blocks: the elements in them, and in the last part those left over."""
 
     whole: Operand
     rest: int
@@ -68,8 +68,8 @@ def floats(isa: Isa, raw: Value, dtype: DType) -> Value:
 
 def bits(isa: Isa, raw: Value, dtype: DType, part: str = "") -> Value:
     """Loaded elements as the bits (i16) of bfloat16: rounded, or one of the parts of "high" precision (see
-    ops/_precision.py): "big", the same with numbers beyond bfloat16's largest as that; "high", 0 where the number is not
-    finite; "low", what "high" lacks."""
+    ops/_precision.py): "big", the same with numbers beyond bfloat16's largest as that; "high", 0 where the number is
+    not finite; "low", what "high" lacks."""
     if dtype is bfloat16 and part in ("", "big"):
         return raw
     x = floats(isa, raw, dtype)
@@ -134,7 +134,7 @@ def along_unit(
             unit = pair(f, bits(isa, raw, source.dtype, source.part), after)
         else:
             unit = floats(isa, raw, source.dtype)
-        f.store(unit, target, v * isa.bytes, isa.bytes)
+        f.store(unit, target, v * isa.bytes)
 
 
 def across(f: Function, isa: Isa, source: Source, target: Value, span: Span, count: int, step: int) -> None:
@@ -167,7 +167,7 @@ def _across(f: Function, isa: Isa, source: Source, target: Value, k: Value, leng
         lines = [line(min(i, count - 1)) for i in range(isa.lanes)]
     for i, unit in enumerate(transposed(f, lines)):
         if i * isa.per_unit < length:
-            f.store(unit, target, i * step, isa.bytes)
+            f.store(unit, target, i * step)
 
 
 def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
