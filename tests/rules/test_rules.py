@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LARGE: dict[str, str] = {}
 # "file" -> why it lists ops by name though it is not in ops/.
 TABLES: dict[str, str] = {
-    "src/treadle/formula/affine.py": "sums, divisions and comparisons of index variables are what the analysis is about",
-    "src/treadle/formula/simplify.py": "an identity of arithmetic is about several ops; each stands here with its proof",
+    "src/treadle/formula/affine.py": "sums, divisions and comparisons of index variables are what it is about",
+    "src/treadle/formula/simplify.py": "an identity of arithmetic is about several ops; each stands with its proof",
     "src/treadle/nn/init.py": "gains of initial weights by the name of the function that follows, PyTorch's interface",
     "src/treadle/transforms/_blocks.py": "control goes through `if`, `while`, `remat` and `call` each in its own way",
 }

@@ -81,7 +81,8 @@ def _row(each: Op) -> str:
     first = each.doc.splitlines()[0]
     axes, onnx = _text(each.rules["axes"]), _text(each.rules["onnx"])
     dtypes = coverage.kinds(coverage.accepted(each))
-    cells = [family(each), f"`{each.name}`", first, _gradient(each), saved, axes, onnx, each.rules.get("amp", ""), dtypes]
+    autocast = each.rules.get("amp", "")
+    cells = [family(each), f"`{each.name}`", first, _gradient(each), saved, axes, onnx, autocast, dtypes]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
