@@ -35,7 +35,7 @@ from treadle.kernels.target import available as kernels_available
 from treadle.lower.builder import Called, Target
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.ops._types import is_scalar
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.runtime import device, dlpack, host, nans, pjrt
 from treadle.runtime.chain import Chain, Run
 from treadle.runtime.executable import Executable

@@ -8,7 +8,7 @@ from treadle.ir.verify import verify
 from treadle.ops.activation import gelu
 from treadle.ops.elementwise import add, mul
 from treadle.ops.functions import tanh
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.ops.norm import softmax
 from treadle.ops.optim import sgd_update
 from treadle.ops.products import matmul

@@ -12,7 +12,7 @@ from treadle.ops.activation import relu
 from treadle.ops.convolution import conv
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, mul
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.ops.norm_batch import batch_norm
 from treadle.ops.reduce import broadcast_to, reduce_sum
 from treadle.ops.shape import reshape

@@ -14,7 +14,7 @@ from treadle import driver
 from treadle.base import text
 from treadle.ir.node import Fn, Module
 from treadle.ir.walk import all_nodes
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.transforms.fuse import smaller
 
 CODE = ("loops", "llvm", "asm")

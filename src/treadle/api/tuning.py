@@ -19,7 +19,7 @@ from treadle.ir import build
 from treadle.ir.node import Fn, Module
 from treadle.ir.types import TensorType
 from treadle.ir.walk import all_nodes
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.runtime import pjrt
 from treadle.runtime.executable import Executable
 

@@ -38,13 +38,20 @@ from treadle.formula.graph import led, mapped, reading, swapped
 from treadle.formula.interp import evaluate
 from treadle.formula.rules import Operand, operand_of
 from treadle.formula.text import Formula, parse
-from treadle.ir.node import Value
+from treadle.ir.interp import expansion
+from treadle.ir.node import Node, Value
 from treadle.ir.types import TensorType, Types, bf16, f32, f64, i32, type_of
 from treadle.ops import _lanes
 from treadle.ops._declare import Sample, Samples, op
 
 
-@op(onnx="expand")
+def _group(node: Node) -> str:
+    """A formula that is a product or a convolution is computed as one."""
+    body = expansion(node.op, tuple([v.type for v in node.inputs]), node.attrs)
+    return "expand" if any(n.op.rules.get("group") in ("product", "convolution") for n in body.nodes) else "row"
+
+
+@op(group=_group, onnx="expand")
 def compute(*xs: Value, formula: str) -> Any:
     """The results of a formula (text, see docs/te.md) for operands of its placeholders' types; indices are clamped.
 

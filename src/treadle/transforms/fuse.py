@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 from treadle.base import where
 from treadle.ir import build
+from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Module, Node, Value
-from treadle.ir.rewrite import map_regions, note, with_inputs
+from treadle.ir.rewrite import map_regions, note, rebuild, with_inputs
 from treadle.ir.walk import has_effect
 from treadle.ops._axes import axes_of, node_flops
-from treadle.ops.fused import fused
+from treadle.ops.groups import fused
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.pipeline import Pass
 
@@ -45,7 +46,7 @@ class Fuse(Pass):
         return module if all(fns[n] is fn for n, fn in module.fns.items()) else Module(fns)
 
     def _fn(self, fn: Fn, module: Module) -> Fn:
-        inner = _in_regions(fn, lambda region: self._fn(region, module))
+        inner = _expanded(_in_regions(fn, lambda region: self._fn(region, module)))
         groups = _Grouping(inner, module, self).run()
         return _Emitter(inner, groups).run() if groups else inner
 
@@ -64,6 +65,17 @@ def _in_regions(fn: Fn, change: Callable[[Fn], Fn]) -> Fn:
     if not twin and tuple(nodes) == fn.nodes:
         return fn
     return Fn(fn.name, fn.params, tuple(nodes), tuple([twin.get(o, o) for o in fn.outputs]))
+
+
+def _expanded(fn: Fn) -> Fn:
+    """`fn` with the expansions of nodes whose rule `group` is "expand" in their place."""
+
+    def visit(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+        if kind(node) != "expand":
+            return None
+        return build.inline(expansion(node.op, tuple([v.type for v in node.inputs]), node.attrs), inputs)
+
+    return rebuild(fn, visit)
 
 
 def kind(node: Node) -> str:
