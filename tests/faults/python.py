@@ -24,7 +24,7 @@ PYTHON: list[Fault] = [
         f"{_SOURCE}runtime.py",
         "left = [h if (h := hidden(v)) is not None and h.flags & {DONE, *flags} else None for v in before]",
         "left = [hidden(v) for v in before]",
-        _refused("names-refused_assigned_unless_continued_before_a_return"),
+        _refused("names-refused_assigned_unless_continued_beside_a_return_in_the_loop"),
     ),
     Fault(
         "guard: what it has revealed stays so",
@@ -102,13 +102,6 @@ PYTHON: list[Fault] = [
         "[_split(ast.If(after, node.body, node.orelse))], copy.deepcopy(node.orelse))",
         "[_split(ast.If(after, node.body, node.orelse))], [])",
         _same("matches-walrus_in_elif", "matches-walrus_in_while"),
-    ),
-    Fault(
-        "generators: loops with yield lose their jumps",
-        f"{_SOURCE}exits.py",
-        "_STAYS = (ast.Yield, ast.YieldFrom, ast.Await, ast.Return)",
-        "_STAYS = (ast.YieldFrom, ast.Await)",
-        _same("matches-jumps_of_a_generator"),
     ),
     Fault(
         "numbers of the program are no ints",

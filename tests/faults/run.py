@@ -24,7 +24,7 @@ from tests.faults.kinds import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "treadle"
-_FAILED, _SECONDS = 1, 300  # pytest's exit code for "tests failed"; longest time of one fault
+_FAILED, _SECONDS = 1, 600  # pytest's exit code for "tests failed"; longest time of one fault
 
 
 def stale() -> list[str]:
@@ -109,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("the list is stale:", *old, sep="\n")
         return 2
     chosen = [f for f in FAULTS if (f.quick or not options.quick) and all(w in f.name for w in options.words)]
+    if not chosen:
+        print("no fault has all of these words in its name")
+        return 2
     verdicts = run(chosen, options.jobs)
     for name, verdict in verdicts.items():
         if verdict not in ("caught", "missed"):

@@ -241,6 +241,17 @@ def refused_assigned_unless_continued_before_a_return(x):
     return y
 
 
+@case(*INPUTS, refused="E0240")
+def refused_assigned_unless_continued_beside_a_return_in_the_loop(x):
+    for i in range(3):
+        if x > i:
+            continue
+        y = x * 2
+        if x < -5:
+            return x
+    return y
+
+
 class Box:
     """One value."""
 

@@ -223,7 +223,7 @@ def _seeds(types: Sequence[TensorType], has_aux: bool, scalar: bool) -> list[boo
     if not scalar:
         return [t.dtype.is_inexact for t in types]
     if not types or types[0].shape != () or not types[0].dtype.is_float or (len(types) > 1 and not has_aux):
-        found = ", ".join(map(str, types)) or "no tensor"
+        found = ", ".join(map(str, types[:1] if has_aux else types)) or "no tensor"
         fix = "return one float: take the mean or sum of the loss" + (
             "" if has_aux else "; more results need has_aux=True"
         )
