@@ -38,7 +38,7 @@ PYTHON: list[Fault] = [
         "api/staging.py",
         "after if before is None else before for before, after in zip(self.hidden, stepped.hidden)]",
         "None for before, after in zip(self.hidden, stepped.hidden)]",
-        _refused("names-refused_text_after_break_returned", "names-refused_assigned_unless_continued"),
+        _refused("names-refused_assigned_unless_continued_in_a_long_range"),
     ),
     Fault(
         "aliases: copies may be changed",

@@ -252,6 +252,16 @@ def refused_assigned_unless_continued_beside_a_return_in_the_loop(x):
     return y
 
 
+@case(*INPUTS, refused="E0240")
+def refused_assigned_unless_continued_in_a_long_range(x):
+    for i in range(50):
+        if x > i:
+            continue
+        y = x * 2
+        x = x + y
+    return y
+
+
 class Box:
     """One value."""
 
