@@ -52,27 +52,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; 0 when the stage succeeds."""
-    file, colon, name = options.target.rpartition(":")
-    if not colon or not name:
-        fail("E0712", f"{options.target!r} names no function", "write FILE:FUNCTION, as in net.py:loss")
-    module = load(file)
-    function = find(module, name)
     if options.stage == "source":
+        function, name, _, _ = located(options.target)
         print(source_text(function, name), end="")
         return 0
-    values = draw(parse_types(options.args)) if options.args is not None else example(module, file)
-    check_arguments(function, values, name)
+    function, values = target(options.target, options.args)
     print(called(lambda: stage_text(options.stage, function, values, options.where)), end="")
     return 0
 
 
-def target(place: str, types: str | None) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """The function at FILE:FUNCTION, and its arguments: of the given types, else the file's example."""
+def located(place: str) -> tuple[Callable[..., Any], str, Any, str]:
+    """The function at FILE:FUNCTION, its name, its module and file. Raises E0712 for a place without a function."""
     file, colon, name = place.rpartition(":")
     if not colon or not name:
         fail("E0712", f"{place!r} names no function", "write FILE:FUNCTION, as in net.py:loss")
     module = load(file)
-    function = find(module, name)
+    return find(module, name), name, module, file
+
+
+def target(place: str, types: str | None) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """The function at FILE:FUNCTION, and its arguments: of the given types, else the file's example."""
+    function, name, module, file = located(place)
     values = draw(parse_types(types)) if types is not None else example(module, file)
     check_arguments(function, values, name)
     return function, values

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from treadle.kernels.kernel import Kernel, Plan
 
 _lock = threading.RLock()
 _chosen: dict[str, Choice] = {}
+_offers: dict[str, list[Plan]] = {}  # of bodies that were asked about and not chosen for yet
 _forced: ContextVar[str | None] = ContextVar("plan", default=None)
 
 
@@ -52,11 +54,12 @@ def key_of(body: Fn) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def templates() -> Iterator[str]:
+@lru_cache(maxsize=1)
+def templates() -> tuple[str, ...]:
     """Names of the files of templates/ that offer plans, those for particular ops first, the general one last."""
     files = sorted((Path(__file__).parent / "templates").glob("[a-z]*.py"))
     names = [f.stem for f in files if "\ndef plans(" in f.read_text()]
-    yield from sorted(names, key=lambda n: (n == "loops", n == "rows", n))
+    return tuple(sorted(names, key=lambda n: (n == "loops", n)))
 
 
 def plans(body: Fn, machine: target.Target | None = None) -> list[Plan]:
@@ -70,8 +73,12 @@ def plans(body: Fn, machine: target.Target | None = None) -> list[Plan]:
 
 
 def takes(body: Fn) -> bool:
-    """Whether a template computes the body."""
-    return bool(plans(body))
+    """Whether a template computes the body. What it offers is kept until the body is compiled."""
+    key = key_of(body)
+    with _lock:
+        if key not in _offers:
+            _offers[key] = plans(body)
+        return bool(_offers[key])
 
 
 def load(plan: Plan) -> Loaded:
@@ -110,7 +117,7 @@ def only(plan: str) -> Iterator[None]:
 def _choose(key: str, body: Fn, wanted: str | None) -> Choice:
     if wanted == tunings.XLA:
         return Choice(key, tunings.XLA, None, "XLA's own code was measured to be faster")
-    offers = plans(body)
+    offers = _offers.pop(key, None) or plans(body)
     if not offers:
         return Choice(key, "", None, "no template takes this body")
     plan = next((p for p in offers if p.name == wanted), offers[0])

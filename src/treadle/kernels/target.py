@@ -100,10 +100,10 @@ def _prepare(binding: Any) -> None:
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Whether kernels can be made here: llvmlite is installed."""
+    """Whether kernels can be made here: llvmlite is installed, and the system has what launch.py calls."""
     from importlib.util import find_spec
 
-    return find_spec("llvmlite") is not None
+    return os.name == "posix" and find_spec("llvmlite") is not None
 
 
 def _may_use_tiles() -> bool:
