@@ -76,6 +76,7 @@ def _training(found: list[Entry]) -> list[str]:
         return []
     lines = ["", "## Training steps: speed, by medians (by minima)", *_machine("train_steps")]
     lines += _peers_table(found, "model", lambda e: e["model"])
+    lines += _bounds(found)
     lines += ["", "### Compile time and peak memory, in new processes"]
     lines += ["", "*Warm*: with a cache on disk. Speeds are the peers' seconds divided by Treadle's.", ""]
     lines += [
@@ -90,6 +91,22 @@ def _training(found: list[Entry]) -> list[str]:
             cells += [_number(ratio.get("torch_compiled"))]
             cells += [f"{fresh[s]['peak_mib']:.0f}" if s in fresh else "-" for s in ("treadle", "jax", "torch")]
             lines.append(f"| {e['model']} | {e['precision']} | {e['threads']} | {' | '.join(cells)} |")
+    return lines
+
+
+def _bounds(found: list[Entry]) -> list[str]:
+    """How close to the machine's peak the steps come, and which ratio the peak itself would give."""
+    bounded = [e for e in found if "bound" in e]
+    if not bounded:
+        return []
+    lines = ["", "### Share of the machine's limit", ""]
+    lines += ["Products, convolutions, attention and recurrent layers alone, at the peak that a loop of multiply-adds"]
+    lines += ["reached in the same run. *At the limit*: the speed, to the best peer, of a step of nothing else."]
+    lines += ["", "| model | precision | threads | Treadle | best peer | speed | at the limit |", "|---|" + "---|" * 6]
+    for e in bounded:
+        b, peer = e["bound"], e["best_peer"]
+        cells = f"{b['share']['treadle']:.0%} | {b['share'][peer]:.0%} | {_best(e):.2f} | {b['most']:.2f}"
+        lines.append(f"| {e['model']} | {e['precision']} | {e['threads']} | {cells} |")
     return lines
 
 

@@ -22,6 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import bounds
 import checks
 import harness as H
 import weights as W
@@ -85,10 +86,21 @@ def measure(model: str, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
     result["step_s"] = {n: {"min": min(t), "median": statistics.median(t), "blocks": t} for n, t in times.items()}
     result["ratio"] = H.speedups(times, result["ours"])
     result["best_peer"] = H.best_peer(result["ratio"])
+    if args.device == "cpu" and not args.peers_only:
+        fastest = {n: t["min"] for n, t in result["step_s"].items()}
+        bound = bounds.of(treadle_module(model, W.config(model, precision=dtype)), dtype)
+        result["bound"] = bounds.shares(bound, fastest, result["best_peer"])
     if args.fresh and not args.quick:
         result |= measure_fresh([s.side for s in sides], model, precision, args.fresh)
     result["goals"] = {} if args.peers_only else goals(result)
     return result
+
+
+def treadle_module(model: str, cfg: W.Config) -> Any:
+    """The traced training step."""
+    import treadle_models
+
+    return treadle_models.module(model, cfg)
 
 
 def check(sides: list[Any], precision: dict[str, str], model: str, folder: Path) -> dict[str, Any]:
@@ -158,6 +170,8 @@ def report(result: dict[str, Any]) -> str:
     ours = f"x / {result['ours']}"
     head = [title, "min ms", "median ms", ours, "of minima", "compile s", "warm s", "peak MiB", "gradients off by"]
     lines.append(H.table(head, rows))
+    if "bound" in result:
+        lines.append(bounds.line(result["bound"]))
     for name, goal in result["goals"].items():
         lines.append(f"goal {name}: {goal['ratio']:.3f} >= {goal['limit']} {'met' if goal['met'] else 'MISSED'}")
     return "\n".join(lines)

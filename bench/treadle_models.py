@@ -17,7 +17,9 @@ import weights as W
 from treadle_nets import CELLS
 
 import treadle as td
+from treadle.api import _apply
 from treadle.api.programs import Program
+from treadle.ir.node import Module
 from treadle.runtime import pjrt
 
 
@@ -153,6 +155,13 @@ def compiled(model: str, cfg: W.Config) -> tuple[dict[str, float], Any, Callable
         return state, program(batch)
 
     return {"front_s": total - backend, "backend_s": backend, "total_s": total, "cpu_s": busy}, state, step, batch
+
+
+def module(model: str, cfg: W.Config) -> Module:
+    """The training step as it is traced, with its gradients."""
+    _, train = training(model, cfg)
+    traced = _apply.trace(train, put(model, cfg, W.batch(model, cfg)))
+    return Module.of(traced.fn, traced.fns)
 
 
 def versions() -> dict[str, str]:

@@ -50,6 +50,18 @@ def test_the_table_shows_the_best_peer(bench, monkeypatch, tmp_path):
     assert "| mlp | f32 | 2 | 1.25 (1.25) | 1.50 (1.50) | **1.25** | 0.1 |" in page.page()
 
 
+def test_the_page_says_how_far_the_limit_is(bench, monkeypatch, tmp_path):
+    page, bounds = bench("page"), bench("bounds")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    fastest = {"treadle": 0.02, "torch": 0.03, "jax": 0.05}
+    limit = {"flops": 1e9, "peak_gflops": 100.0, "seconds": 0.01}
+    found = entry("mlp", "f32", 2, torch=1.5, jax=2.5) | {"bound": bounds.shares(limit, fastest, "torch")}
+    machine = {"cpu": "a chip", "cores": 2, "memory_gib": 8.0}
+    (tmp_path / "train_steps.json").write_text(json.dumps({"machine": machine, "entries": {"a": found}}))
+    assert "| mlp | f32 | 2 | 50% | 33% | 1.50 | 3.00 |" in page.page()
+    assert bounds.line(found["bound"]).endswith("torch 33%, jax 20%; ratio to the best peer at the limit: 3.00")
+
+
 def test_new_entries_join_old_ones_of_the_same_processor(bench, monkeypatch, tmp_path):
     harness = bench("harness")
     monkeypatch.setattr(harness, "RESULTS", tmp_path)

@@ -89,6 +89,36 @@ def test_gradients_of_convolutions_are_convolutions(stride, padding, dilation):
         assert "take" not in ops or which == 0
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("groups, weights", [(2, (6, 3, 3, 3)), (6, (6, 1, 3, 3)), (3, (12, 2, 3, 2))])
+def test_grouped_convolutions_and_their_gradients_are_convolutions(groups, weights, padding):
+    shapes, write = [(2, 6, 9, 8), weights], conv2d(1, padding, 1, groups)
+    x, w = (te.placeholder(shape, "float64", name) for shape, name in zip(shapes, "xw", strict=True))
+    whole = formula([x, w], write(x, w))
+    check(whole)
+    assert names(whole).count("conv") == 1
+    assert "take" not in names(whole)
+    for which in (0, 1):
+        found = gradient(write, shapes, which)
+        check(found)
+        assert "conv" in names(found)
+        assert "contract" not in names(found)
+
+
+def test_channels_beside_their_groups():
+    """The groups as an axis of their own: images and weights with five axes."""
+    x, w = te.placeholder((2, 3, 4, 9, 8), "float64"), te.placeholder((3, 5, 4, 3, 3), "float64", "w")
+    c, a, b = (te.reduce_axis(n) for n in (4, 3, 3))
+    made = te.compute(
+        (2, 3, 5, 7, 6),
+        lambda n, g, f, i, j: te.sum(x[n, g, c, i + a, j + b] * w[g, f, c, a, b], axis=[c, a, b]),
+    )
+    found = formula([x, w], made)
+    check(found)
+    assert names(found).count("conv") == 1
+    assert "take" not in names(found)
+
+
 def test_a_strided_data_gradient_is_taken_apart():
     ops = names(gradient(conv2d(2, 1), [(2, 3, 8, 8), (4, 3, 3, 3)], 0))
     assert ops.count("conv") == 3  # taps 2 x 2, 2 x 1 and 1 x 2

@@ -186,8 +186,14 @@ def _nested(r: Expr, n: int) -> Expr:
 
 
 def _regrouped(sum: Linear) -> Linear:
-    """n * floor(x / n) + (x mod n) is x."""
+    """n * floor(x / n) + (x mod n) is x; x - n * floor(x / n) is x mod n."""
     for atom, c in sum.terms.items():
+        if isinstance(atom, Call) and atom.op == "floor_div" and isinstance(atom.args[1], Const) and atom.args[1].value:
+            times, odd = divmod(-c, atom.args[1].value)
+            x = linear(atom.args[0]).times(times)
+            if not odd and times and all(sum.terms.get(a) == k for a, k in x.terms.items()):
+                less = sum.plus(x, -1).plus(Linear({atom: c}, 0), -1)
+                return _regrouped(less.plus(Linear({call("remainder", *atom.args): 1}, 0), times))
         if isinstance(atom, Call) and atom.op == "remainder" and isinstance(atom.args[1], Const):
             n = atom.args[1].value
             down = call("floor_div", *atom.args)

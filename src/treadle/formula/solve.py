@@ -74,7 +74,34 @@ def solve(term: Term, equations: Sequence[Expr]) -> Term:
     state = _Solver(Term(term.axes, tuple(conds), term.value), left)
     while state.step():
         pass
-    return tidied(state.term.where(*[_equation(e) for e in state.left]))
+    term = tidied(state.term.where(*[_equation(e) for e in state.left]))
+    known = [f for cond in term.conds for f in facts(cond)]
+    for axis in term.axes:
+        confined = _confined(term, axis, known)
+        term = term if confined is None else tidied(confined)
+    return term
+
+
+def _confined(term: Term, axis: Axis, known: Sequence[Linear]) -> Term | None:
+    """The same sum, over the one group of an axis that conditions leave: 0 <= e - per * (axis // every) < per, as the
+    gradient of a grouped convolution has it. None where they leave more."""
+    for low in known:
+        for atom, c in low.terms.items():
+            if not isinstance(atom, Call) or atom.op != "floor_div" or atom.args[0] is not axis or c >= 0:
+                continue
+            rest = Linear({a: k for a, k in low.terms.items() if a is not atom}, low.offset)
+            high = Linear({}, -c - 1).plus(low, -1)
+            if high not in known or any(axis in free(a) for a in rest.terms) or not isinstance(atom.args[1], Const):
+                continue
+            group, every = divided(from_linear(rest), -c)[0], int(atom.args[1].value)
+            inner = Axis(axis.name, every)
+            place = Linear({inner: 1}, 0).plus(linear(group), every)
+            term = term.over((inner,))
+            for claim in (place, Linear({}, axis.extent - 1).plus(place, -1)):
+                if not proves(known, claim):
+                    term = term.where(call("greater_equal", from_linear(claim), index(0)))
+            return term.substituted({axis: tidy(from_linear(place))})
+    return None
 
 
 def _with_targets(cond: Expr, equations: Sequence[Expr], axes: Sequence[Axis]) -> Expr:

@@ -1,7 +1,8 @@
 """Sums of products in a formula that are convolutions, and those that add at positions: as `conv` and `index_sum`.
 
 `convolved(lanes, expr)` finds a read whose spatial indices are `t * stride + k * dilation + offset` (t of the result, k
-summed) times a factor that depends on k, under no other condition than that the read is inside. `added(lanes, expr)`
+summed) times a factor that depends on k, under no other condition than that the read is inside; with groups, where one
+index is `g`, `g * per + c` or `f // n * per + c` (g and f of result and factor, c summed). `added(lanes, expr)`
 finds a sum under the condition that a position, which depends on summed variables only, equals a variable of the
 result. Both give None for other sums.
 """
@@ -45,6 +46,31 @@ class _Window:
     offset: int
 
 
+@dataclass(frozen=True)
+class _Groups:
+    """An index axis // every * per + channel, which counts groups of channels, at `dim`."""
+
+    dim: int
+    axis: Axis
+    every: int
+    channel: Axis | None
+
+    @property
+    def count(self) -> int:
+        return self.axis.extent // self.every
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """What the axes of a read are, by its dimensions, of which the one of groups with channels is two: plain ones,
+    windows, groups. shape: its sizes."""
+
+    shape: tuple[int, ...]
+    plain: dict[int, Axis]
+    windows: list[_Window]
+    groups: _Groups | None
+
+
 def convolved(lanes: Any, expr: Reduce) -> Lanes | None:
     """The sum as a convolution, where it is one."""
     conds, body = guarded(expr.parts[0])
@@ -52,42 +78,77 @@ def convolved(lanes: Any, expr: Reduce) -> Lanes | None:
     inner: list[Expr] = []
     for n, part in enumerate(parts):  # conditions may stand in the factor that reads
         own, value = guarded(part)
-        if own and isinstance(value, Read):
+        if isinstance(value, Read):
             conds, parts[n] = [*conds, *own], value
     for x in parts:
         inner = [p for p in parts if p is not x]
         if isinstance(x, Read) and inner and expr.dtype.is_float:
             found = _roles(x, inner, conds, frozenset(expr.axes))
             if found is not None:
-                return _written(lanes, x, inner, *found)
+                return _written(lanes, x, inner, found)
     return None
 
 
-def _roles(
-    x: Read, others: Sequence[Expr], conds: Sequence[Expr], summed: frozenset[Expr]
-) -> tuple[dict[int, Axis], list[_Window]] | None:
-    """The plain axes of the read by dimension, and its windows; None where it is no convolution."""
+def _roles(x: Read, others: Sequence[Expr], conds: Sequence[Expr], summed: frozenset[Expr]) -> _Roles | None:
+    """The roles of the read's axes; None where it is no convolution."""
     kernel = frozenset[Expr]().union(*[free(p) for p in others])
-    plain, windows = dict[int, Axis](), list[_Window]()
-    for dim, (place, size) in enumerate(zip(x.indices, x.source.type.shape, strict=True)):
-        found = affine(place)
-        axes = list(found[0].items()) if found is not None else []
-        if isinstance(place, Axis) and place.extent == size and place not in plain.values():
-            if (place in summed) != (place in kernel):
-                return None
+    shape, plain, windows, groups = list[int](), dict[int, Axis](), list[_Window](), None
+    for place, size in zip(x.indices, x.source.type.shape, strict=True):
+        dim = len(shape)
+        shape.append(size)
+        if isinstance(place, Axis) and place.extent == size and (place in summed) == (place in kernel):
             plain[dim] = place
             continue
-        taps = [(a, c) for a, c in axes if a in summed and a in kernel]
-        outs = [(a, c) for a, c in axes if a not in summed and a not in kernel and c > 0]
-        if found is None or len(outs) != 1 or len(axes) != 1 + len(taps) or len(taps) > 1:
+        grouped = None if groups else _grouped(dim, place, size, summed, kernel)
+        if grouped is not None:
+            groups = grouped
+            if grouped.channel is not None:
+                shape[dim:] = [grouped.count, grouped.channel.extent]
+                plain[dim + 1] = grouped.channel
+            continue
+        window = _window(dim, place, summed, kernel)
+        if window is None:
             return None
-        tap, dilation = taps[0] if taps else (Axis("one", 1), 1)
-        windows.append(_Window(dim, outs[0][0], tap, outs[0][1], dilation, found[1]))
-    used = [*plain.values(), *[w.out for w in windows], *[w.tap for w in windows]]
+        windows.append(window)
+    used = [*plain.values(), *[w.out for w in windows], *[w.tap for w in windows], *([groups.axis] if groups else [])]
     if not any(w.tap in summed for w in windows) or len(set(used)) < len(used) or not summed <= set(used):
         return None
     filled = all(a.extent for a in summed | kernel if isinstance(a, Axis))
-    return (plain, windows) if filled and _only_inside(x, conds) else None
+    return _Roles(tuple(shape), plain, windows, groups) if filled and _only_inside(x, conds) else None
+
+
+def _window(dim: int, place: Expr, summed: frozenset[Expr], kernel: frozenset[Expr]) -> _Window | None:
+    """The index as a place of the result and one of the kernel."""
+    found = affine(place)
+    if found is None:
+        return None
+    taps = [(a, c) for a, c in found[0].items() if a in summed and a in kernel]
+    outs = [(a, c) for a, c in found[0].items() if a not in summed and a not in kernel and c > 0]
+    if len(outs) != 1 or len(found[0]) != 1 + len(taps) or len(taps) > 1:
+        return None
+    tap, dilation = taps[0] if taps else (Axis("one", 1), 1)
+    return _Window(dim, outs[0][0], tap, outs[0][1], dilation, found[1])
+
+
+def _grouped(dim: int, place: Expr, size: int, summed: frozenset[Expr], kernel: frozenset[Expr]) -> _Groups | None:
+    """The index as that of groups of channels, which are all there; None where it is another."""
+    found = linear(place)
+    atoms = [(a, c) for a, c in found.terms.items() if not isinstance(a, Axis) or (a not in summed and a in kernel)]
+    rest = [a for a in found.terms if a not in dict(atoms)]
+    if found.offset or len(atoms) != 1 or len(rest) > 1:
+        return None
+    (axis, per), every = atoms[0], 1
+    if isinstance(axis, Call) and axis.op == "floor_div" and isinstance(axis.args[1], Const):
+        every, axis = int(axis.args[1].value), axis.args[0]
+    channel = rest[0] if rest else None
+    if not isinstance(axis, Axis) or axis in summed or axis not in kernel or every < 1 or axis.extent % every:
+        return None
+    if channel is not None and not (
+        isinstance(channel, Axis) and found.terms[channel] == 1 and (channel in summed) == (channel in kernel)
+    ):
+        return None
+    groups = _Groups(dim, axis, every, channel)
+    return groups if per == (channel.extent if channel else 1) and groups.count * per == size else None
 
 
 def _only_inside(x: Read, conds: Sequence[Expr]) -> bool:
@@ -100,12 +161,14 @@ def _only_inside(x: Read, conds: Sequence[Expr]) -> bool:
     return enough and all(facts(c) and all(proves(inside, f) for f in facts(c)) for c in conds)
 
 
-def _written(lanes: Any, x: Read, others: list[Expr], plain: dict[int, Axis], windows: list[_Window]) -> Lanes:
+def _written(lanes: Any, x: Read, others: list[Expr], roles: _Roles) -> Lanes:
+    windows, groups = roles.windows, roles.groups
     value, own = lanes.value(product(others))
     taps = [w.tap for w in windows]
-    channels = {d: a for d, a in plain.items() if a in own}
-    batch = {d: a for d, a in plain.items() if a not in own}
-    results = [a for a in own if a not in taps and a not in channels.values()]
+    channels = {d: a for d, a in roles.plain.items() if a in own}
+    batch = {d: a for d, a in roles.plain.items() if a not in own}
+    first, grouped = ([groups.axis], [groups.dim]) if groups else ([], [])
+    results = first + [a for a in own if a not in (*taps, *channels.values(), *first)]
     kernel = ordered(value, own, [*results, *channels.values(), *[a for a in taps if a in own]])
     count = math.prod([a.extent for a in channels.values()])
     kernel = get("reshape")(
@@ -113,11 +176,10 @@ def _written(lanes: Any, x: Read, others: list[Expr], plain: dict[int, Axis], wi
     )  # fmt: skip
     flip = tuple([2 + n for n, w in enumerate(windows) if w.dilation < 0])
     kernel = get("reverse")(kernel, axes=flip) if flip else kernel
-    source = lanes.known[x.source]
-    image = get("transpose")(source, perm=(*batch, *channels, *[w.dim for w in windows]))
-    image = get("reshape")(
-        image, shape=(math.prod([a.extent for a in batch.values()]), count, *image.shape[len(plain) :])
-    )  # fmt: skip
+    image = get("reshape")(lanes.known[x.source], shape=roles.shape)
+    image = get("transpose")(image, perm=(*batch, *grouped, *channels, *[w.dim for w in windows]))
+    parts, places = groups.count if groups else 1, image.shape[len(roles.shape) - len(windows) :]
+    image = get("reshape")(image, shape=(math.prod([a.extent for a in batch.values()]), parts * count, *places))
     padding = []
     for n, w in enumerate(windows):
         reach = abs(w.dilation) * (w.tap.extent - 1)
@@ -127,7 +189,7 @@ def _written(lanes: Any, x: Read, others: list[Expr], plain: dict[int, Axis], wi
         padding.append((max(low, 0), max(high, 0)))
     made = get("conv")(
         image, kernel, stride=tuple([w.stride for w in windows]), padding=tuple(padding),
-        dilation=tuple([abs(w.dilation) for w in windows]), groups=1,
+        dilation=tuple([abs(w.dilation) for w in windows]), groups=parts,
     )  # fmt: skip
     axes = [*batch.values(), *results, *[w.out for w in windows]]
     made = get("reshape")(made, shape=tuple([a.extent for a in axes]))
