@@ -20,10 +20,6 @@ from treadle.frontend.pysrc import source
 from treadle.frontend.pysrc.rewrite import rewritten
 from treadle.frontend.trace import is_tensor
 
-# Packages whose code is never rewritten: it holds no decisions on our tensors.
-_LIBRARIES = frozenset(
-    {"numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"}
-)
 _codes: dict[int, tuple[types.CodeType, types.CodeType | None]] = {}
 _written: dict[int, types.CodeType] = {}  # held, so that their ids are not given away
 
@@ -142,17 +138,11 @@ def _runtime_cell() -> Any:
     return types.CellType(sys.modules["treadle.frontend.pysrc.runtime"])
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _is_library(module: str) -> bool:
-    root = module.partition(".")[0]
-    return root in sys.stdlib_module_names or root in _LIBRARIES
-
-
 def _is_users(function: types.FunctionType) -> bool:
     if is_hidden(function.__code__.co_filename):
         return False
     module = function.__globals__.get("__name__", "")
-    return module == "__main__" or not (isinstance(module, str) and _is_library(module))
+    return not (isinstance(module, str) and source.is_library(module))
 
 
 def _new_code(function: types.FunctionType) -> types.CodeType | None:

@@ -9,10 +9,22 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import sys
 import types
 from collections.abc import Iterator
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+# Packages whose code is never rewritten (it holds no decisions on our tensors), and whose objects are no user's state.
+_LIBRARIES = frozenset(
+    {"treadle", "numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"}
+)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def is_library(module: str) -> bool:
+    """Whether a module, by its full name, is a library's or Python's own."""
+    root = module.partition(".")[0]
+    return root in _LIBRARIES or (root in sys.stdlib_module_names and root != "__main__")
 
 
 def find(function: types.FunctionType) -> FunctionNode | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import sys
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from treadle.base.errors import UserError
 from treadle.base.where import is_hidden
 from treadle.frontend import tree
-from treadle.frontend.pysrc import aliases, grown
+from treadle.frontend.pysrc import aliases, grown, source
 from treadle.frontend.trace import is_tensor
 
 _NONE = object()
@@ -386,7 +385,7 @@ def reached(function: Any) -> list[Any]:
     if function.__code__.co_filename == _RUNTIME:  # a part of an expression: what matters is behind it
         cells = [c.cell_contents for c in function.__closure__ or ()]
         return [x for x in cells if isinstance(x, tuple | types.FunctionType)]
-    if is_hidden(function.__code__.co_filename) or _is_library(function.__globals__.get("__name__", "")):
+    if is_hidden(function.__code__.co_filename) or source.is_library(function.__globals__.get("__name__", "")):
         return []
     stored, outside = _changes(function.__code__)
     found: list[Any] = []
@@ -436,13 +435,7 @@ def is_object(value: Any) -> bool:
     if isinstance(value, _NOT_DATA) or is_tensor(value) or not isinstance(getattr(value, "__dict__", None), dict):
         return False
     kind = type(value)
-    return not _is_library(kind.__module__) and not hasattr(kind, "settings")
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _is_library(module: str) -> bool:
-    root = module.partition(".")[0]
-    return root in ("treadle", "numpy", "jax", "jaxlib", "ml_dtypes") or root in sys.stdlib_module_names - {"__main__"}
+    return not source.is_library(kind.__module__) and not hasattr(kind, "settings")
 
 
 def _assigned(state: State, values: Sequence[Any]) -> dict[int, list[str]]:
