@@ -107,14 +107,14 @@ class Server:
         np.savez(path, *found)
         return len(found)
 
-    def block(self, k: int) -> float:
-        """Seconds of a call, of k in a row after one that is not timed."""
-        once = self.call.once
+    def block(self, k: int, cpu: bool = False) -> float:
+        """Seconds of a call, of k in a row after one that is not timed; cpu: of the process's threads together."""
+        once, clock = self.call.once, time.process_time if cpu else time.perf_counter
         once()
-        start = time.perf_counter()
+        start = clock()
         for _ in range(k):
             once()
-        return (time.perf_counter() - start) / k
+        return (clock() - start) / k
 
 
 def serve(side: str) -> None:
@@ -179,7 +179,7 @@ def measure(
     for turn in range(rounds):
         for side in sorted(off, key=list(off).index, reverse=bool(turn % 2)):
             time.sleep(H.SETTLE_S)
-            times[side].append(workers[side].ask("block", max(1, round(seconds / once[side]))))
+            times[side].append(workers[side].ask("block", max(1, round(seconds / once[side])), args.cpu))
     entry["microseconds"] = {
         side: {"min": min(t) / copies * 1e6, "median": statistics.median(t) / copies * 1e6} for side, t in times.items()
     }
@@ -203,11 +203,11 @@ def shares(case: op_cases.Case, entry: dict[str, Any], limit: dict[str, float]) 
 
 
 def line(name: str, entry: dict[str, Any]) -> str:
-    """The entry in a line."""
+    """The entry in a line: the median ratio to each peer, that of the minima, the time of one op."""
     said = "".join(f"\n    {why}" for why in entry["absent"].values())
     if not entry["agree"]:
         return f"{name}: DIFFERENT {entry['difference']}{said}"
-    ratios = "  ".join(f"{side} {r['median']:.2f}" for side, r in entry["ratio"].items())
+    ratios = "  ".join(f"{side} {r['median']:.2f} ({r['min']:.2f})" for side, r in entry["ratio"].items())
     share = f", {entry['share']['treadle']:.0%} of the limit" if entry["share"] else ""
     return f"{name}: {ratios}   {entry['microseconds']['treadle']['median']:.4g} us{share}{said}"
 
@@ -239,6 +239,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default="", help="of " + ", ".join(SIDES))
     parser.add_argument("--quick", action="store_true", help="short blocks, no torch.compile, no JAX; writes no file")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cpu", action="store_true", help="CPU time, for a busy machine; with --threads 1 --quick")
     parser.add_argument("--name", default="op_sweeps", help="of the file in bench/results")
     parser.add_argument("--list", action="store_true", help="name the cases, run nothing")
     return parser.parse_args()
@@ -289,6 +290,7 @@ def main() -> int:
         print("the peers' environment is missing: run `make bench-peers` or set BENCH_PEERS_PYTHON")
         return 1
     os.environ.update(JAX_ENABLE_COMPILATION_CACHE="false", TREADLE_CACHE="0", JAX_PLATFORMS="cpu")
+    os.environ["NUMPY_MADVISE_HUGEPAGE"] = "0"  # or sides that take NumPy's memory as it is would read it twice as fast
     counts = args.threads.split(",")
     if len(counts) == 1:
         if counts[0]:

@@ -10,7 +10,7 @@ import op_cases
 
 import treadle as td
 from treadle.nn import functional as F
-from treadle.ops.recurrent import lstm_cell
+from treadle.ops.sequences import lstm
 from treadle.runtime import pjrt
 
 
@@ -38,13 +38,8 @@ CHAINS: dict[str, Callable[..., Any]] = {
 
 def _lstm(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
     """What nn.LSTM makes of one layer."""
-    zero = td.zeros(x.shape[1:], dtype=x.dtype)
-
-    def body(state: Any, x: Any) -> Any:
-        new = tuple(lstm_cell(x, *state, w_ih, w_hh, b_ih + b_hh))
-        return new, new[0]
-
-    return td.scan(body, (zero, zero), x)[1]
+    zero = td.zeros((x.shape[1], w_hh.shape[1]), dtype=x.dtype)
+    return lstm(F.linear(x, w_ih, b_ih + b_hh), zero, zero, w_hh, reverse=False)[0]
 
 
 def function(case: op_cases.Case) -> Callable[..., Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -39,8 +41,11 @@ from treadle.ops.groups import fused
 from treadle.runtime import device, dlpack, host, nans, pjrt
 from treadle.runtime.chain import Chain, Run
 from treadle.runtime.executable import Executable
+from treadle.transforms.dce import Dce
 from treadle.transforms.fuse import Fuse, smaller
+from treadle.transforms.inline import Inline
 from treadle.transforms.layout import Layout
+from treadle.transforms.panels import Offer, Params, Wanted, parts_with_panels, with_panels
 from treadle.transforms.parts import Parts, split
 from treadle.transforms.pipeline import DEFAULT, Pipeline
 
@@ -67,23 +72,63 @@ def compile_module(
 
     A module of equal layers becomes a chain of programs, each compiled once (TREADLE_PARTS).
     """
+    return compile_fixed(module, (), 0, name, donate, names)[0]
+
+
+def compile_fixed(
+    module: Module, fixed: Collection[int], spare: int, name: str = "main",
+    donate: Mapping[int, int | None] | None = None, names: Sequence[str] = (),
+) -> tuple[Executable, Params]:  # fmt: skip
+    """The same for a module whose parameters `fixed` stay the same from call to call: what its kernels pack of those is
+    not packed in each call. Comes with what the executable takes: parameters by number (from `spare` on only those that
+    it needs, before that all), then what `panels` makes."""
     on_cpu = pjrt.default_device().platform == "cpu"
     parts = split(module, donate, device.host().cores) if flags.parts and on_cpu else None
-    made = _compiled(module, name, donate, names) if parts is None else _chain(parts, module, name, donate, names)
+    params: Params = tuple(range(len(module.main.params)))
+    with ThreadPoolExecutor(device.host().cores, "treadle-panels") as pool:
+        if parts is None:
+            whole = grouped(module)
+            if fixed:
+                whole, params = with_panels(whole, fixed, spare, partial(_offer, pool=pool))
+            made = compile_grouped(whole, name, donate, names)
+        else:
+            modules = [Dce()(Inline(only_once=True)(p.module)) if fixed else p.module for p in parts.programs]
+            programs = [replace(p, module=grouped(m)) for p, m in zip(parts.programs, modules, strict=True)]
+            parts = replace(parts, programs=tuple(programs))
+            if fixed:
+                parts, params = parts_with_panels(parts, len(params), fixed, spare, partial(_offer, pool=pool))
+            made = _chain(parts, module, name, donate, names, params)
     if flags.debug >= 1:
         kind = "loaded" if made.from_cache else "compiled"
         how = "" if parts is None else f" as {parts}"
-        print(f"treadle: {kind} {name}{how} in {text.seconds(made.compile_seconds)}, {made.memory()}", file=sys.stderr)
+        packed = sum(p.bytes for p in params if isinstance(p, Wanted))
+        kept = f", {text.size(packed)} of the arguments packed weights" if packed else ""
+        seconds = text.seconds(made.compile_seconds)
+        print(f"treadle: {kind} {name}{how} in {seconds}, {made.memory()}{kept}", file=sys.stderr)
     if flags.debug >= 6:
         print(made.hlo_text(), file=sys.stderr)
-    return made
+    return made, params
 
 
-def _compiled(
-    module: Module, name: str, donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
-) -> Executable:
-    """The module as one program."""
-    return compile_grouped(grouped(module), name, donate, names)
+def _offer(body: Fn, pool: ThreadPoolExecutor) -> Offer | None:
+    """A group's kernel in two, where it packs an operand."""
+    from treadle.kernels import divided  # loads llvmlite
+
+    found = divided.divide(body, pool)
+    return None if found is None else Offer(found.name, found.operand, found.bytes, found.reads)
+
+
+def panels(wanted: Wanted, array: Any) -> Any:
+    """The device array of panels that are wanted, made of the value of their parameter."""
+    from treadle.kernels import divided
+
+    found = divided.named(wanted.kernel)
+    assert found is not None, wanted
+    threads = device.host().cores if wanted.bytes > _MANY_BYTES else 1
+    return pjrt.put(found.panels(pjrt.to_numpy(array, copy=False), threads))
+
+
+_MANY_BYTES = 1 << 20  # of panels that several threads make
 
 
 def compile_grouped(
@@ -91,11 +136,12 @@ def compile_grouped(
 ) -> Executable:
     """A module whose groups are made (see `grouped`) as one program."""
     main = module.main
-    with pjrt.mlir_context() as context:
+    with pjrt.mlir_context() as context, _Kernels() as kernels:
         hosts: list[Called] = []
         lowered = lower_module(
-            module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, kernels=_kernel, **_platform()
+            module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, kernels=kernels.of, **_platform()
         )
+        kernels.register()
         if flags.debug >= 4:
             print(to_text(lowered), file=sys.stderr)
         return Executable(
@@ -110,13 +156,15 @@ def compile_grouped(
 
 
 def _chain(
-    parts: Parts, module: Module, name: str, donate: Mapping[int, int | None] | None, names: Sequence[str]
-) -> Chain:
-    """The module as several programs."""
-    programs = [_compiled(p.module, f"{name}.part{i}", p.donate) for i, p in enumerate(parts.programs)]
+    parts: Parts, module: Module, name: str, donate: Mapping[int, int | None] | None, names: Sequence[str],
+    params: Params,
+) -> Chain:  # fmt: skip
+    """The module as several programs, whose groups are made."""
+    programs = [compile_grouped(p.module, f"{name}.part{i}", p.donate) for i, p in enumerate(parts.programs)]
     runs = [Run(programs[r.part], r.inputs, r.outputs, r.frees) for r in parts.runs]
     main = module.main
-    signature = main.in_types, main.out_types, tuple(donate or ()), name, tuple(names)
+    types = tuple([p.type if isinstance(p, Wanted) else main.in_types[p] for p in params])
+    signature = types, main.out_types, tuple(donate or ()), name, tuple(names)
     return Chain(runs, parts.slots, parts.outputs, *signature)
 
 
@@ -141,20 +189,44 @@ def _takes_convolutions(module: Module) -> bool:
     return all(engine.takes(body) for body in groups if any("images" in n.op.rules for n in body.nodes))
 
 
-def _kernel(body: Fn) -> Target | Fn:
-    """The kernel of a group of nodes, known to XLA by its name. Where there is none: the nodes in smaller groups, or,
-    if XLA's own code was measured to be faster, in none."""
-    from treadle.kernels import engine, tunings  # loads llvmlite
+class _Kernels:
+    """The kernels of one program. LLVM compiles those that are new in threads of its own, while the next are written
+    and the rest of the program is lowered."""
 
-    choice = engine.choose(body)
-    if choice.loaded is None:
-        return body if choice.plan == tunings.XLA else smaller(body)
-    found = choice.loaded
-    with _lock:
-        if found.name not in _registered:
-            pjrt.register_kernel(found.name, found.code.handler)
-            _registered.add(found.name)
-    return Target(found.name, found.kernel.workspace, found.kernel.aliases)
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(device.host().cores, "treadle-kernels")
+        self._found: dict[str, Any] = {}
+
+    def __enter__(self) -> _Kernels:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()
+
+    def of(self, body: Fn, panels: str = "") -> Target | Fn:
+        """The kernel of a group of nodes, known to XLA by its name. Where there is none: the nodes in smaller groups,
+        or, if XLA's own code was measured to be faster, in none. panels: the name of one that takes these too."""
+        from treadle.kernels import divided, engine, tunings  # loads llvmlite
+
+        given = divided.named(panels)
+        if given is not None:
+            self._found[given.name] = given
+            return Target(given.name, 0, given.kernel.aliases)
+        choice = engine.choose(body, self._pool)
+        if choice.loaded is None:
+            return body if choice.plan == tunings.XLA else smaller(body)
+        found = choice.loaded
+        self._found[found.name] = found
+        return Target(found.name, found.workspace, found.aliases)
+
+    def register(self) -> None:
+        """Tell XLA where they are, once they are compiled. Raises RuntimeError for one that LLVM refuses."""
+        for name, found in self._found.items():
+            handler = found.code.handler
+            with _lock:
+                if name not in _registered:
+                    pjrt.register_kernel(name, handler)
+                    _registered.add(name)
 
 
 _registered: set[str] = set()

@@ -311,8 +311,8 @@ def _interrupt_a_step(monkeypatch):
     program = step.programs()[0]
     run = program._execute
 
-    def interrupted(arrays):
-        outputs = run(arrays)
+    def interrupted(executable, arrays):
+        outputs = run(executable, arrays)
         os.kill(os.getpid(), signal.SIGINT)
         return outputs
 

@@ -337,6 +337,27 @@ _REST = [
         "    if False:",
         ("tests/runtime/test_cache.py::test_a_folder_that_others_may_write_to_is_refused",),
     ),
+    Fault(
+        "cache: it may grow beyond its limit",
+        "base/cache.py",
+        "            if _room[place] < 0:\n",
+        "            if place not in _room:\n",
+        ("tests/runtime/test_cache.py::test_the_limit_holds_though_not_every_write_looks_at_all_entries",),
+    ),
+    Fault(
+        "kernels: decisions outlive the templates that made them",
+        "kernels/recall.py",
+        "machine.text(), sizes, _sources())",
+        "machine.text(), sizes)",
+        ("tests/kernels/test_recall.py::test_source_cpu_and_wanted_plan_are_part_of_the_key",),
+    ),
+    Fault(
+        "kernels: one waits for another in LLVM",
+        "kernels/jit.py",
+        "            found.set_result(_made(key, target, compile))",
+        "            with _lock:\n                found.set_result(_made(key, target, compile))",
+        ("tests/kernels/test_recall.py::test_kernels_compile_beside_each_other",),
+    ),
 ]
 
 # ------------------------------------------------------------------------------------------------------- effects

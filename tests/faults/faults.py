@@ -1,12 +1,13 @@
 """The planted faults: small mistakes in rules and transforms, each with the tests that have to notice it.
 
 `FAULTS` is data only; `run.py` plants one at a time in a copy of the package. A text must stand exactly once in its
-file. Those of ops are here, the rest is in `compiler.py` and `python.py`; `Fault` is in `kinds.py`.
+file. Those of ops are here, the rest is in `compiler.py`, `kernels.py` and `python.py`; `Fault` is in `kinds.py`.
 """
 
 from __future__ import annotations
 
 from tests.faults.compiler import COMPILER
+from tests.faults.kernels import KERNELS
 from tests.faults.kinds import GRAD, LOWER, RANDOM, Fault, of
 from tests.faults.python import PYTHON
 
@@ -243,6 +244,41 @@ _GRADIENTS = [
         'with f.when(f.compare("sgt", step, 0)):',
         'with f.when(f.compare("sgt", step, 1 << 40)):',
         ("tests/kernels/test_recurrent.py",),
+    ),
+    Fault(
+        "winograd: large numbers in images go unnoticed",
+        "kernels/templates/conv_winograd.py",
+        'self.arith.lanes), f.variable("i64", odd)',
+        'self.arith.lanes), f.variable("i64", 0)',
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: large weights go unnoticed",
+        "kernels/templates/conv_winograd.py",
+        "f.store(large.found(), out",
+        "f.store(f.i64(0), out",
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: only what is not finite counts as large",
+        "kernels/templates/conv_winograd_tiles.py",
+        "_LARGE = 2.0**78",
+        "_LARGE = 0.0",
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: a place beyond the border is read",
+        "kernels/templates/conv_winograd_tiles.py",
+        'f.compare("ult", col, width)',
+        'f.compare("ult", col, width + 1)',
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: large numbers in a gradient go unnoticed",
+        "kernels/templates/conv_winograd_weight.py",
+        "found.set(found.get() | large | f.call(",
+        "found.set(found.get() | f.call(",
+        ("tests/kernels/test_winograd.py",),
     ),
 ]
 
@@ -536,4 +572,4 @@ _CONTROL = [
     ),
 ]
 
-FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER, *PYTHON]
+FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER, *KERNELS, *PYTHON]

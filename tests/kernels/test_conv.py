@@ -279,10 +279,12 @@ def test_nothing_is_read_behind_an_array(t):
 def test_images_too_wide_for_scratch_are_taken_row_by_row_or_not_at_all():
     def names(size, c, groups):
         body = build.trace(forward(attributes(groups=groups)), [f32[1, *size, c], f32[c, c // groups, 3, 3]])
-        return [p.name for p in plans(body, host())]
+        return [p.name for p in plans(body, host()) if "winograd" not in p.name]
 
-    assert names((9, 1500), 300, 300) and all("rows 1 " in n for n in names((9, 1500), 300, 300))
-    assert names((9, 3000), 300, 300) == names((1, 40000), 64, 1) == []
+    copied = [n for n in names((9, 1500), 300, 300) if n.endswith("copied")]
+    assert copied and all("rows 1 " in n for n in copied)
+    assert names((9, 3000), 300, 300) and not any(n.endswith("copied") for n in names((9, 3000), 300, 300))
+    assert names((9, 7000), 300, 300) == names((1, 40000), 64, 1) == []
 
 
 def test_what_is_not_taken():

@@ -1,6 +1,7 @@
 """The engine under the kernels: IR text, code in memory, tasks shared among threads, the cache on disk."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,3 +117,10 @@ def test_a_machine_may_pretend_less():
     assert (out == 14).all()
     if host().has("avx512"):
         assert "zmm" in jit.assembly(scaled_sum(2), host()) and "zmm" not in jit.assembly(scaled_sum(2), plain)
+
+
+def test_a_cpu_has_a_set_of_instructions_when_it_has_all_that_kernels_use_with_it():
+    features = frozenset({"avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "amx-tile"})
+    server = replace(host(), triple="x86_64-unknown-linux-gnu", features=features)
+    assert server.sets() == ["avx2", "avx512"]
+    assert server.without("fma").sets() == [] and server.without("avx512f").sets() == ["avx2"]

@@ -1,17 +1,16 @@
 """Matrix products as kernels: every size, operand order and epilogue against the IR's own meaning, on every path.
 
-Arrays are placed so that they end where readable memory ends; outputs have guard bytes in front.
+Arrays end where readable memory ends, with guard bytes before them.
 """
-
-import ctypes
-import mmap
 
 import numpy as np
 import pytest
+from tests.kernels.checking import check_plan
+from tests.kernels.pages import Fenced
 
 from treadle.ir import build, interp
 from treadle.ir.types import bf16, f16, f32
-from treadle.kernels import jit
+from treadle.kernels import engine, jit
 from treadle.kernels.target import host
 from treadle.kernels.templates import gemm
 from treadle.ops.activation import gelu, relu
@@ -28,33 +27,6 @@ TARGETS = {
     "plain": host().without("avx512f", "avx2", "fma", "f16c"),
 }
 TOLERANCE = {"f32": 2e-6, "bf16": 8e-3, "f16": 2e-3}
-GUARD = 64
-
-
-class Fenced:
-    """An array that ends at a page nobody may touch, with guard bytes before it."""
-
-    def __init__(self, array):
-        size = array.nbytes + GUARD
-        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self.memory = mmap.mmap(-1, pages + mmap.PAGESIZE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.fence = ctypes.c_void_p(start + pages)
-        assert libc.mprotect(self.fence, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
-        at = pages - array.nbytes
-        whole = np.frombuffer(self.memory, np.uint8, count=pages)
-        self.guard = whole[at - GUARD : at]
-        self.guard[:] = 0xA5
-        self.array = whole[at:].view(array.dtype).reshape(array.shape)
-        self.array[...] = array
-
-    def check(self):
-        assert (self.guard == 0xA5).all()
-
-
-def fenced(array):
-    return Fenced(array) if array.nbytes else None
 
 
 def trace(function, *types):
@@ -67,12 +39,10 @@ def run(plan, target, arrays, threads=1):
     code = jit.load(kernel.text, target)
     outs = [np.full(t.shape, 77, t.dtype.np) for t in kernel.outputs]
     extra = [np.empty(kernel.workspace, np.uint8)] if kernel.workspace else []
-    held = [fenced(a) for a in (*arrays, *outs)]
-    code.run([*[a if h is None else h.array for a, h in zip((*arrays, *outs), held, strict=True)], *extra], threads)
-    for h in held:
-        if h is not None:
-            h.check()
-    return [o if h is None else h.array.copy() for o, h in zip(outs, held[len(arrays) :], strict=True)]
+    held = [Fenced(a) for a in (*arrays, *outs)]
+    code.run([*[h.array for h in held], *extra], threads)
+    assert all(h.intact() for h in held)
+    return [h.array.copy() for h in held[len(arrays) :]]
 
 
 def check(body, target=None, arrays=None, plans=None, scale=1.0, seed=0):
@@ -293,3 +263,27 @@ def test_sums_of_rows_beside_the_rows_are_not_taken():
         return g, reduce_sum(g, axes=(1,))
 
     assert gemm.plans(trace(both, f32[30, 20], f32[20, 70]), host()) == []
+
+
+def test_a_large_operand_is_not_packed_again_for_each_of_many_small_products():
+    few = trace(
+        lambda x, w: contract(transpose(x, perm=(1, 0, 2)), w, spec="btk,nk->btn"), f32[35, 20, 64], f32[999, 64]
+    )
+    assert gemm.plans(few, host()) == []
+    whole = trace(lambda x, w: contract(x, w, spec="btk,nk->btn"), f32[35, 20, 64], f32[999, 64])
+    tall = trace(
+        lambda x, w: contract(transpose(x, perm=(1, 0, 2)), w, spec="btk,nk->btn"), f32[300, 9, 64], f32[999, 64]
+    )
+    assert gemm.plans(whole, host())
+    assert gemm.plans(tall, host())
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_sums_over_axes_that_are_not_one_at_every_precision(precision):
+    body = trace(
+        lambda x, w: contract(transpose(x, perm=(0, 2, 1, 3)), w, spec="bthd,hdn->btn", precision=precision),
+        f32[2, 3, 8, 4], f32[3, 4, 16],
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(t.shape).astype(t.dtype.np) for t in body.in_types]
+    check_plan(engine.plans(body)[0], body, arrays, host())

@@ -1,9 +1,8 @@
 """Loops and rows against the ops' references: values, edges, threads, memory outside the arrays."""
 
-import mmap
-
 import numpy as np
 import pytest
+from tests.kernels.pages import Fenced
 
 from treadle import ops
 from treadle.ir import interp
@@ -22,35 +21,6 @@ TARGETS = {
 RNG = np.random.default_rng(0)
 
 
-class Guarded:
-    """Arrays that end where a page ends, after which nothing may be touched; guard bytes stand before them."""
-
-    def __init__(self):
-        self.kept = []
-
-    def array(self, type, values=None):
-        import ctypes
-
-        size = mmap.PAGESIZE
-        pages = -(-(type.bytes + 64) // size)
-        memory = mmap.mmap(-1, (pages + 1) * size)
-        base = np.frombuffer(memory, np.uint8)
-        address = base.ctypes.data
-        libc = ctypes.CDLL(None, use_errno=True)
-        assert libc.mprotect(ctypes.c_void_p(address + pages * size), ctypes.c_size_t(size), 0) == 0
-        start = pages * size - type.bytes
-        self.kept.append((memory, start))
-        base[:start] = 0xAB
-        out = base[start : pages * size].view(type.dtype.np).reshape(type.shape)
-        if values is not None:
-            out[...] = values
-        return out
-
-    def untouched(self):
-        for memory, start in self.kept:
-            assert set(memory[:start]) == {0xAB}, "something was written before an array"
-
-
 def draw(type, special=False):
     if type.dtype.kind == "f":
         x = RNG.normal(size=type.shape) * 2
@@ -67,15 +37,14 @@ def run(fn, arrays, target=None, threads=1, plan=0):
     found = loops.plans(fn, target)
     assert found, loops.why_not(fn, target)
     kernel = found[plan].build()
-    guard = Guarded()
-    inputs = [guard.array(t, a) for t, a in zip(fn.in_types, arrays, strict=True)]
-    outs = [guard.array(t) for t in fn.out_types]
+    inputs = [Fenced(a) for a in arrays]
+    outs = [Fenced(np.zeros(t.shape, t.dtype.np)) for t in fn.out_types]
     extra = [np.full(kernel.workspace, 0xCD, np.uint8)] if kernel.workspace else []
-    jit.load(kernel.text, target).run([*inputs, *outs, *extra], threads)
-    guard.untouched()
+    jit.load(kernel.text, target).run([*[f.array for f in (*inputs, *outs)], *extra], threads)
+    assert all(f.intact() for f in (*inputs, *outs)), "something was written beside an array"
     for given, now in zip(arrays, inputs, strict=True):
-        assert given.tobytes() == now.tobytes()
-    return [o.copy() for o in outs]
+        assert given.tobytes() == now.array.tobytes()
+    return [o.array.copy() for o in outs]
 
 
 def check(function, *types, target=None, threads=2, special=False, tol=None, arrays=None):
@@ -269,7 +238,7 @@ def test_rows_added_by_index(kind, width):
     for target in TARGETS.values():
         kernel = rows_added.plans(fn, target)[0].build()
         for threads in (1, 2):
-            out = Guarded().array(fn.out_types[0])
+            out = Fenced(np.zeros(fn.out_types[0].shape, fn.out_types[0].dtype.np)).array
             jit.load(kernel.text, target).run([*arrays, out], threads)
             np.testing.assert_array_equal(out, want)
     assert rows_added.plans(trace(lambda x: ops.exp(x), [f32[3]]), host()) == []

@@ -160,6 +160,17 @@ def test_least_recently_used_entries_go_first(tmp_path):
     assert [name for name in "abcde" if store.get(name)] == ["a", "c", "d"]
 
 
+def test_the_limit_holds_though_not_every_write_looks_at_all_entries(tmp_path, monkeypatch):
+    store, looked, scan = ProgramCache(tmp_path, 100_000), [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: (looked.append(folder), scan(folder))[1])
+    for i in range(60):
+        store.put(f"many{i}", bytes(960))
+    assert sum(p.stat().st_size for p in tmp_path.iterdir()) == 60_000 and len(looked) < 30
+    for i in range(300):
+        ProgramCache(tmp_path, 100_000).put(f"more{i}", bytes(960))
+        assert sum(p.stat().st_size for p in tmp_path.iterdir()) <= 100_000
+
+
 def test_half_written_files_of_dead_processes_are_removed(tmp_path):
     store = ProgramCache(tmp_path, 1 << 20)
     for name, age in (("tmp-old", 7200), ("tmp-new", 1)):

@@ -10,9 +10,11 @@ from treadle.ir import interp
 from treadle.ir.types import f32
 from treadle.ir.verify import verify
 from treadle.ops.casting import cast
+from treadle.ops.compare import is_finite
+from treadle.ops.elementwise import mul
 from treadle.ops.functions import tanh
 from treadle.ops.products import matmul
-from treadle.ops.reduce import broadcast_to
+from treadle.ops.reduce import broadcast_to, reduce_and
 from treadle.ops.shape import transpose
 from treadle.transforms.hoist import hoist
 
@@ -53,3 +55,35 @@ def test_the_parts_give_what_the_whole_gives(seed):
         arrays = random_arguments(module.main, seed)
         with np.errstate(all="ignore"):
             assert_same_bits(interp.run(module, *arrays), run_both(parts, fixed, arrays))
+
+
+def test_what_grows_on_the_way_may_cross():
+    def layer(x, w, s):
+        return matmul(x, mul(w, broadcast_to(s, shape=(3, 5))))
+
+    parts = hoist(module_of(layer, (f32[4, 3], f32[3, 5], f32[5])), {1, 2})
+    assert ops(parts.prepare) == ["broadcast_to", "mul"] and ops(parts.main) == ["matmul"]
+
+
+def test_what_is_larger_than_its_parameters_does_not_cross():
+    def layer(x, s):
+        wide = tanh(broadcast_to(s, shape=(40, 5)))
+        return mul(x, mul(wide, wide))
+
+    assert hoist(module_of(layer, (f32[40, 5], f32[5])), {1}) is None
+    line = module_of(lambda x, s: mul(x, broadcast_to(tanh(s), shape=(40, 5))), (f32[40, 5], f32[5]))
+    parts = hoist(line, {1})
+    assert ops(parts.prepare) == ["tanh"] and ops(parts.main) == ["broadcast_to", "mul"]
+
+
+def test_checks_are_results_of_the_first_part():
+    def layer(x, w):
+        return matmul(x, tanh(w)), reduce_and(is_finite(w), axes=(0, 1))
+
+    parts = hoist(module_of(layer, (f32[4, 3], f32[3, 5])), {1}, checks=1)
+    assert [str(t) for t in parts.prepare.main.out_types] == ["f32[3,5]", "bool[]"]
+    assert [str(t) for t in parts.main.main.out_types] == ["f32[4,5]"] and ops(parts.main) == ["matmul"]
+    alone = hoist(
+        module_of(lambda x, w: (tanh(x), reduce_and(is_finite(w), axes=(0,))), (f32[4], f32[3])), {1}, checks=1
+    )
+    assert [str(t) for t in alone.prepare.main.out_types] == ["bool[]"] and len(alone.main.main.params) == 2

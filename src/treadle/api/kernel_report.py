@@ -94,7 +94,7 @@ def texts(module: Module, form: str) -> str:
         if choice.loaded is None or choice.loaded.name in seen:
             continue
         seen.add(choice.loaded.name)
-        code = choice.loaded.kernel.text
+        code = next(p for p in engine.plans(body) if p.name == choice.plan).build().text
         shown = code if form == "llvm" else jit.assembly(code) if form == "asm" else _phases(code)
         parts.append(f"; {choice.plan}\n{body}\n{shown}")
     return "\n".join(parts) or "no kernels\n"

@@ -26,6 +26,7 @@ import numpy as np
 
 from treadle import driver
 from treadle.api import _apply, effects, tuning
+from treadle.api.prepared import Prepared
 from treadle.base import arguments, events, where
 from treadle.base.errors import UserError
 from treadle.base.flags import flags
@@ -44,7 +45,6 @@ from treadle.ir.types import TensorType, type_of
 from treadle.lower.ordering import acts
 from treadle.runtime import nans, pjrt
 from treadle.runtime.executable import Executable
-from treadle.transforms.hoist import hoist
 
 
 def jit(
@@ -254,25 +254,18 @@ class Program:
         names = [f"argument {i}" for i in range(traced.num_args)]
         names += [getattr(t, "name", "") or "a captured tensor" for t in [*self.fixed, *self.updated]]
         self.deterministic = flags.deterministic
-        if flags.tune:
-            tuning.tune(self.optimised)
-        module = self._hoisted(name, traced)
-        self.executable = driver.compile_module(module, name, donate, names)
-        self._known_fixed: list[Any] = []
-        self._prepared: list[Any] = []
+        self.prepared: Prepared | None = None
+        if self.fixed and not (traced.changed or traced.changed_args or self.acts):  # inference
+            self.prepared = Prepared(self.optimised, range(traced.num_args, base), name, names)
+            self.executable = self.prepared.executable
+        else:
+            if flags.tune:
+                tuning.tune(self.optimised)
+            self.executable = driver.compile_module(self.optimised, name, donate, names)
+        # The values of the fixed tensors that were seen last, what runs with them, and what was made of them for that:
+        # changed together, as several threads may be calling.
+        self._ready: tuple[list[Any], Executable, list[Any]] = [], self.executable, []
         self._known_updated: list[Any] = []
-
-    def _hoisted(self, name: str, traced: Traced) -> Module:
-        """What is to be compiled. A program that changes nothing (inference) leaves out what only its fixed tensors
-        decide: that is computed once, and again when one of them has another value."""
-        self._prepare: Executable | None = None
-        whole = self.optimised
-        numbers = range(traced.num_args, traced.num_args + len(self.fixed))
-        parts = None if traced.changed or traced.changed_args or self.acts else hoist(whole, numbers)
-        if parts is None:
-            return whole
-        self._prepare = driver.compile_module(parts.prepare, f"{name}.prepare")
-        return parts.main
 
     def use(self) -> None:
         """Note that the program is used now: those used longest ago are dropped first."""
@@ -306,17 +299,19 @@ class Program:
         if traced.changed or traced.changed_args:
             self._refuse_aliases(leaves)
         fixed, updated = [t._value for t in self.fixed], [t._value for t in self.updated]
-        if not (_same_objects(fixed, self._known_fixed) and _same_objects(updated, self._known_updated)):
+        known, executable, further = self._ready
+        if not (_same_objects(fixed, known) and _same_objects(updated, self._known_updated)):
             types, name = self.executable.inputs[traced.num_args :], self.executable.name
-            self._known_fixed = _admit(self.fixed, fixed, types[: len(fixed)], name)
+            known = _admit(self.fixed, fixed, types[: len(fixed)], name)
             _admit(self.updated, updated, types[len(fixed) : len(fixed) + len(updated)], name)
-            if self._prepare is not None:
-                self._prepared = self._prepare.call(fixed)
+            if self.prepared is not None:
+                executable, further = self.prepared.make(fixed)
+            self._ready = known, executable, further
         self._known_updated = []
         arrays = list(map(_to_device, leaves))
         if updated and not self.acts:
             _unshare(updated)
-        outputs = self._execute([*arrays, *fixed, *updated, *self._prepared])
+        outputs = self._execute(executable, [*arrays, *fixed, *updated, *further])
         n, m = traced.num_outputs, self._first_change
         new = outputs[m:]
         for tensor, value in zip(traced.changed, new, strict=True):
@@ -338,21 +333,22 @@ class Program:
             if id(leaf) in self._changed_ids or (i in self.traced.changed_args and id(leaf) in self._state_ids):
                 tracing.refuse_alias(i)
 
-    def _execute(self, arrays: list[Any]) -> list[Any]:
+    def _execute(self, executable: Executable, arrays: list[Any]) -> list[Any]:
         if flags.debug_nans:
-            return self._checked(arrays)
+            return self._checked(executable, arrays)
         if flags.debug >= 2:
-            return driver._execute(self.executable, arrays, self.executable.name)
-        return self.executable.call_unchecked(arrays)
+            return driver._execute(executable, arrays, executable.name)
+        return executable.call_unchecked(arrays)
 
-    def _checked(self, arrays: list[Any]) -> list[Any]:
+    def _checked(self, executable: Executable, arrays: list[Any]) -> list[Any]:
         """Run and look for NaN in the results; if there is one, run op by op to say where it begins (E0415).
 
         What is donated is copied before: then the state is as it was before the call.
         """
-        rest = arrays[: len(arrays) - len(self.updated)]
-        donated = [pjrt.to_numpy(a) for a in arrays[len(rest) :]]
-        outputs = self.executable.call_unchecked(arrays)
+        count = len(self.module.main.params)  # behind them is what was prepared
+        rest = arrays[: count - len(self.updated)]
+        donated = [pjrt.to_numpy(a) for a in arrays[len(rest) : count]]
+        outputs = executable.call_unchecked(arrays)
         if not nans.found(outputs):
             return outputs
         for tensor, value in zip(self.updated, donated, strict=True):

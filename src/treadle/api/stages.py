@@ -65,7 +65,9 @@ def stages(loss: Callable[..., Any], params: Sequence[Any], *args: Any, name: st
     kernels = len(re.findall(r"^ *(?:ROOT )?%\S+ = .*? fusion\(", optimised, re.M))
     how = "loaded from the cache" if program.executable.from_cache else "compiled"
     rows.append(("xla", f"{kernels} fused kernels, {how} in {text.seconds(program.executable.compile_seconds)}"))
-    rows.append(("memory", str(program.executable.memory())))
+    kept = program.prepared.bytes if program.prepared is not None else 0
+    made = f"; {text.size(kept)} of the arguments made of weights beforehand" if kept else ""
+    rows.append(("memory", f"{program.executable.memory()}{made}"))
     rows.append(("run", _run(program, args)))
     return "\n".join(f"{stage:>7}  {line}" for stage, line in rows)
 

@@ -43,6 +43,9 @@ def _version() -> str:
         return "unreleased"
 
 
+_room: dict[tuple[Path, int], int] = {}  # bytes that may be written before all entries are looked at again
+
+
 class ProgramCache:
     """Entries in one folder; the least recently used go when their sum exceeds `limit` bytes."""
 
@@ -84,7 +87,10 @@ class ProgramCache:
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
-            self.evict()
+            place = self.folder, self.limit
+            _room[place] = _room.get(place, 0) - len(body) - _HEADER
+            if _room[place] < 0:
+                _room[place] = self.evict()
         except OSError as error:
             events.record("runtime", "cache write failed", key=key, why=str(error))
             return False
@@ -98,8 +104,11 @@ class ProgramCache:
         except OSError as error:
             events.record("runtime", "cache write failed", key=key, why=str(error))
 
-    def evict(self) -> None:
-        """Remove the least recently used entries until the rest fits, and what dead processes left half-written."""
+    def evict(self) -> int:
+        """Remove the least recently used entries until the rest fits, and what dead processes left half-written.
+
+        The bytes that this process may write before it must look again: a part of what is left, as others write too.
+        """
         entries: list[tuple[float, int, str]] = []
         for item in os.scandir(self.folder):
             try:
@@ -116,6 +125,7 @@ class ProgramCache:
                 break
             Path(path).unlink(missing_ok=True)
             total -= size
+        return max(self.limit - total, 0) // 8
 
 
 def current() -> ProgramCache | None:

@@ -42,11 +42,12 @@ def _versions(wrong: list[str]) -> list[str]:
 
 
 def _host(wrong: list[str]) -> list[str]:
+    from treadle.kernels import target
     from treadle.runtime import device
 
-    host = device.host()
-    features = [f for f in ("avx2", "avx512", "avx512_bf16", "amx_bf16", "amx_int8", "neon") if getattr(host, f)]
-    known = ", ".join(features) or "no vector features"
+    host, known = device.host(), "without kernels of our own"
+    if target.available():
+        known = ", ".join(target.host().sets()) or "no vector features"
     return [f"{host.model or 'unknown'} ({host.machine})", f"{host.cores} cores, {known}"]
 
 

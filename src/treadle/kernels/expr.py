@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from treadle.base.dtypes import DType, int64
+from treadle.base.dtypes import DType, float32, int64
 from treadle.formula.affine import Linear, bounds, conjuncts, facts, linear, proves
 from treadle.formula.expr import (
     Axis,
@@ -26,6 +26,7 @@ from treadle.formula.expr import (
     Reduce,
     Source,
     call,
+    const,
     element,
     free,
     index,
@@ -65,6 +66,27 @@ def lowered(expr: Expr) -> Expr:
             return new
         (made,) = apply_fn(inner, parts)
         return lowered(made)
+
+    return rewrite(expr, step)
+
+
+def rounded_late(expr: Expr) -> Expr:
+    """The (lowered) expression with the larger or smaller one of rounded numbers taken before they are rounded, which
+    is the same number: they are rounded once, when they are stored."""
+
+    def wide(e: Expr) -> Expr | None:
+        if isinstance(e, Const):
+            return const(e.value, float32)
+        return e.parts[0] if isinstance(e, Call) and e.op == "cast" and e.parts[0].dtype is float32 else None
+
+    def step(old: Expr, parts: tuple[Expr, ...]) -> Expr:
+        new = with_parts(old, parts)
+        if not (isinstance(new, Call) and new.op in ("maximum", "minimum") and _is_half(new.dtype)):
+            return new
+        a, b = (wide(p) for p in new.parts)
+        if a is None or b is None or all(isinstance(p, Const) for p in new.parts):
+            return new
+        return call("cast", call(new.op, a, b), dtype=new.dtype)
 
     return rewrite(expr, step)
 

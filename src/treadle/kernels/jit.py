@@ -2,6 +2,7 @@
 
 `code.handler` is the address that XLA calls (see launch.py); `code.run(arrays)` calls the kernel directly on NumPy
 arrays, inputs and outputs in order, with as many Python threads as asked for: for tests and measurements.
+Several threads may load different texts at once, and LLVM then works for all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import mmap
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +28,7 @@ _LEVEL = 2
 _SHARED = ("treadle_launch", "treadle_worker")  # what kernels find in the runtime's module
 _SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24  # of ELF
 _lock = threading.RLock()
-_loaded: dict[str, Code] = {}
+_loaded: dict[str, Future[Code]] = {}
 
 
 class Code:
@@ -62,31 +64,75 @@ class Code:
 
 def load(text: str, target: Target | None = None) -> Code:
     """The code of a module that launch.finish has completed. Raises RuntimeError, with LLVM's words, for wrong IR."""
+    target = target or host()
+    _runtime()
+    return _load(key_of(text, target), target, lambda: compile_object(text, target))
+
+
+def key_of(text: str, target: Target) -> str:
+    """The name under which the code of a text is kept on disk."""
+    return cache.key("kernel", text, target.triple, target.cpu, target.text(), str(_LEVEL), _version())
+
+
+def recall(key: str) -> Code | None:
+    """The code for this machine that was kept under a key (`key_of`); None if it is not there any more."""
+
+    def absent() -> bytes:
+        raise LookupError(key)
+
+    _runtime()
+    try:
+        return _load(key, host(), absent)
+    except LookupError:
+        return None
+
+
+def _load(key: str, target: Target, compile: Callable[[], bytes]) -> Code:
+    """One thread makes the code of a key, others wait for it; threads with different keys work at the same time."""
     with _lock:
-        _runtime()
-        return _load(text, target or host())
+        found = _loaded.get(key)
+        mine = found is None
+        if found is None:
+            found = _loaded[key] = Future()
+    if mine:
+        try:
+            found.set_result(_made(key, target, compile))
+        except BaseException as error:
+            with _lock:
+                _loaded.pop(key, None)
+            found.set_exception(error)
+    return found.result()
 
 
-def _load(text: str, target: Target) -> Code:
-    key = cache.key("kernel", text, target.triple, target.cpu, target.text(), str(_LEVEL), _version())
-    found = _loaded.get(key)
-    if found is None:
-        start = time.perf_counter()
-        store = cache.current()
-        body = store.get(key) if store is not None else None
-        if body is None:
-            body = compile_object(text, target)
-            if store is not None:
-                store.put(key, body)
-        found = _loaded[key] = _link(body, target)
-        events.record("kernels", "load", time.perf_counter() - start, bytes=len(body))
-    return found
+def _made(key: str, target: Target, compile: Callable[[], bytes]) -> Code:
+    start = time.perf_counter()
+    store = cache.current()
+    body = store.get(key) if store is not None else None
+    if body is None:
+        body = compile()
+        if store is not None:
+            store.put(key, body)
+    code = _link(body, target)
+    events.record("kernels", "load", time.perf_counter() - start, bytes=len(body))
+    return code
 
 
 def compile_object(text: str, target: Target) -> bytes:
     """The machine code of a module, as an object file. Raises RuntimeError for wrong IR."""
+    binding = llvm()
     module, machine = _optimised(text, target)
-    return bytes(machine.emit_object(module))
+    why = ctypes.c_char_p()
+    found = _unlocked("LLVMPY_TargetMachineEmitToMemory", ctypes.c_void_p)(
+        _pointer(machine), _pointer(module), ctypes.c_int(1), ctypes.byref(why)
+    )
+    if not found:
+        raise RuntimeError(f"LLVM could not write a kernel's machine code: {(why.value or b'').decode()}")
+    place = ctypes.cast(found, binding.ffi.LLVMMemoryBufferRef)
+    library = binding.ffi.lib
+    try:
+        return ctypes.string_at(library.LLVMPY_GetBufferStart(place), library.LLVMPY_GetBufferSize(place))
+    finally:
+        library.LLVMPY_DisposeMemoryBuffer(place)
 
 
 def assembly(text: str, target: Target | None = None) -> str:
@@ -103,8 +149,24 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     options = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     passes = binding.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
+    manager = passes.getModulePassManager()
+    _unlocked("LLVMPY_RunNewModulePassManager", None)(_pointer(manager), _pointer(module), _pointer(passes))
     return module, machine
+
+
+def _unlocked(name: str, result: Any) -> Callable[..., Any]:
+    """A function of llvmlite's library without the lock that llvmlite holds during every call. LLVM needs none where
+    each thread has a context, a module and a target machine of its own, as here."""
+    library = llvm().ffi.lib
+    function = ctypes.CDLL(library._name, handle=library._handle)[name]
+    function.restype = result
+    made: Callable[..., Any] = function
+    return made
+
+
+def _pointer(made: Any) -> ctypes.c_void_p:
+    """The address of one of LLVM's objects that llvmlite holds."""
+    return ctypes.cast(made._ptr, ctypes.c_void_p)
 
 
 def _machine(target: Target) -> Any:
@@ -157,13 +219,19 @@ def _version() -> str:
 
 
 # ----------------------------------------------------------------------------------------------- what kernels share
-@lru_cache(maxsize=1)
 def _runtime() -> tuple[Code, Any]:
     """The shared functions, known by name to kernels that are loaded later; and the memory that they hold."""
+    with _lock:
+        return _first_runtime()
+
+
+@lru_cache(maxsize=1)
+def _first_runtime() -> tuple[Code, Any]:
     target, binding = host(), llvm()
     slots = max(4 * target.cores, 8)
     x86, tiles = target.triple.startswith("x86"), target.has("amx")
-    code = _load(launch.runtime(slots, SLOT_BYTES, x86, tiles), target)
+    text = launch.runtime(slots, SLOT_BYTES, x86, tiles)
+    code = _load(key_of(text, target), target, lambda: compile_object(text, target))
     held = mmap.mmap(-1, slots * SLOT_BYTES + mmap.PAGESIZE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         held.madvise(mmap.MADV_HUGEPAGE)

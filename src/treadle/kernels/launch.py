@@ -5,12 +5,14 @@ phase after all tasks of the one before. `finish(module, phases, buffers)` adds 
 and the handler that XLA calls. Threads take tasks by an atomic counter; a caller waits only for tasks in progress,
 never for a thread that has not started, so that a busy or absent thread pool costs speed and nothing else.
 
-The description: i64 words [buffers, phases, threads, tiles, then function and tasks of each phase]. A call's context:
-[references, description, ..., per phase a line for the next task and one for those done, then the buffers' addresses].
+The description: i64 words [buffers, phases, threads, tiles, then function and tasks of each phase, then how many
+buffers a call of XLA's has and which they are of the kernel's]. A call's context: [references, description, ..., per
+phase a line for the next task and one for those done, then the buffers' addresses].
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,14 +40,41 @@ def finish(module: Module, phases: Sequence[Phase], buffers: int, threads: int =
 
     buffers: inputs and outputs together. threads: at most so many work (0: one per task and core); tiles: uses AMX.
     """
-    most = threads or max([p.tasks for p in phases], default=1)
-    words = [f"i64 {buffers}", f"i64 {len(phases)}", f"i64 {most}", f"i64 {int(tiles)}"]
-    for phase in phases:
-        words += [f"i64 ptrtoint (ptr @{phase.function} to i64)", f"i64 {phase.tasks}"]
-    module.globals.append(f"@describe = constant [{len(words)} x i64] [{', '.join(words)}], align 64")
+    module.globals.append(_description(buffers, phases, threads, int(tiles), range(buffers)))
     f = Function(module, "call", ["ptr"], "ptr")
     f.give(f.intrinsic("treadle_launch", "ptr", f.args[0], f.symbol("@describe")))
     return module.text()
+
+
+def _description(buffers: int, phases: Sequence[Phase], threads: int, tiles: int, order: Sequence[int]) -> str:
+    """order: the kernel's buffers in the order in which a call of XLA's has them, inputs first."""
+    most = threads or max([p.tasks for p in phases], default=1)
+    words = [f"i64 {n}" for n in (buffers, len(phases), most, tiles)]
+    for phase in phases:
+        words += [f"i64 ptrtoint (ptr @{phase.function} to i64)", f"i64 {phase.tasks}"]
+    words += [f"i64 {n}" for n in (len(order), *order)]
+    return f"@describe = constant [{len(words)} x i64] [{', '.join(words)}], align 64"
+
+
+def divided(text: str, inputs: int, outputs: int, operand: int, behind: bool) -> tuple[str, str]:
+    """What `finish` gave as two kernels: of the first phase, which is called with input `operand` and gives the
+    workspace; and of the others, which are called with the workspace in that input's place, or behind the inputs."""
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("@describe"))
+    work, tiles = inputs + outputs, int(re.findall(r"i64 (\d+)", lines[at])[3])
+    phases = [Phase(name, int(tasks)) for name, tasks in re.findall(r"@(\w+) to i64\), i64 (\d+)", lines[at])]
+
+    def only(own: Sequence[Phase], order: Sequence[int]) -> str:
+        others = "|".join([p.function for p in phases if p not in own])
+        unused = re.compile(rf"^define +void @({others})\(")  # inside the module, LLVM leaves them out
+        mine = [unused.sub(r"define internal void @\1(", line) for line in lines]
+        mine[at] = _description(work + 1, own, 0, tiles, order)
+        return "\n".join([*mine, ""])
+
+    order = [work if i == operand and not behind else i for i in range(work)]
+    if behind:
+        order.insert(inputs, work)
+    return only(phases[:1], (operand, work)), only(phases[1:], order)
 
 
 def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
@@ -182,7 +211,8 @@ def _launch(m: Module) -> None:
     api = f.load(frame, "ptr", _FRAME_API)
     _answer_version(f, frame, api)
     inputs, outputs = f.load(frame, "i64", _FRAME_INPUTS), f.load(frame, "i64", _FRAME_OUTPUTS)
-    _refuse_unless(f, f.compare("eq", inputs + outputs, f.load(describe, "i64")), api)
+    called = f.offset(describe, f.load(describe, "i64", 8) * 16 + 32)
+    _refuse_unless(f, f.compare("eq", inputs + outputs, f.load(called, "i64")), api)
     threads = f.variable("i64", f.load(describe, "i64", 16))
     with f.when(f.compare("sgt", threads.get(), 1)):
         threads.set(f.min_int(threads.get(), _pool_size(f, frame, api)))
@@ -191,7 +221,7 @@ def _launch(m: Module) -> None:
         buffers = f.load(frame, "ptr", list_at)
         with f.loop(0, count) as i:
             data = f.load(f.load(buffers, "ptr", i * 8), "ptr", _BUFFER_DATA)
-            f.store(data, f.offset(places, (i + skip) * 8))
+            f.store(data, f.offset(places, f.load(f.offset(called, (i + skip) * 8), "i64", 8) * 8))
     with f.loop(1, threads.get()):
         _schedule(f, frame, api, ctx)
     f.call("@treadle_worker", "void", ctx)

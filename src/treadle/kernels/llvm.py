@@ -378,7 +378,8 @@ class Function:
         self.module.declare(f"declare {type} @{name}(ptr, {mask.type}, {type})")
         align = size(element(type))
         args = f"ptr align {align} {pointer.name}, {mask.type} {mask.name}, {type} {rest.name}"
-        return self.emit(f"call {type} @{name}({args})", type)
+        value = self.emit(f"call {type} @{name}({args})", type)
+        return self._fenced(value) if size(type) % 4 == 0 else value
 
     def store_masked(self, value: Value, pointer: Value, mask: Value, offset: Operand = 0) -> None:
         """Write the lanes where the mask holds."""
@@ -391,8 +392,10 @@ class Function:
         self.do(f"call void @{name}({type} {value.name}, ptr align {align} {pointer.name}, {mask.type} {mask.name})")
 
     def _fenced(self, value: Value) -> Value:
-        """The same value, its making kept apart from its use: LLVM 22 takes a masked store of a truncated vector, when
-        it learns that the mask has but one lane, for a store of that lane before the truncation, which is too wide."""
+        """The same value, its making kept apart from its use. LLVM 22 takes a masked store of a truncated vector, when
+        it learns that the mask has but one lane, for a store of that lane before the truncation, which is too wide. And
+        it makes a masked load the operand of an instruction under the same mask, which it may divide again into that
+        instruction and a load of all lanes, of memory that may not be there."""
         floats = vector("float", size(value.type) // 4)
         kept = self.intrinsic(f"llvm.arithmetic.fence.{short(floats)}", floats, self.bitcast(value, floats))
         return self.bitcast(kept, value.type)

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from treadle.base import cores
+
 # x86 names that kernels ask for, with those that must be there too.
 _NEEDS = {
     "avx2": ("avx2", "fma", "bmi2"),
@@ -63,6 +65,10 @@ class Target:
         gone |= {f for f in self.features if f.startswith("amx")} if gone & {"avx512f", "amx-tile"} else set()
         return replace(self, features=self.features - gone)
 
+    def sets(self) -> list[str]:
+        """The names that `has` says yes to."""
+        return [name for name in _NEEDS if self.has(name)]
+
     def text(self) -> str:
         """LLVM's list: what is there with +, the rest of what kernels know with -."""
         known = sorted({need for needs in _NEEDS.values() for need in needs} | self.features)
@@ -79,9 +85,8 @@ def host() -> Target:
     if "amx-tile" in found and not _may_use_tiles():
         found = {f for f in found if not f.startswith("amx")}
     l1, l2, l3 = (_cache_bytes(*level) for level in ((1, 32 << 10), (2, 1 << 20), (3, 16 << 20)))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     name = binding.get_host_cpu_name()
-    return Target(binding.get_process_triple(), name, frozenset(found), l1, l2, l3, cores)
+    return Target(binding.get_process_triple(), name, frozenset(found), l1, l2, l3, cores.usable())
 
 
 def llvm() -> Any:

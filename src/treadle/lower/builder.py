@@ -7,7 +7,7 @@ MLIR's Python bindings offer, this one is the fastest. Types, attributes and pos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.printer import print_attr
 from treadle.ir.types import TensorType, Types
+from treadle.lower.lifetimes import Lifetimes
 from treadle.ops import _precision
 
 Operand = Any
@@ -35,7 +36,7 @@ class Target(NamedTuple):
     aliases: tuple[tuple[int, int], ...] = ()
 
 
-Kernels = Callable[[Fn], Target | Fn]
+Kernels = Callable[[Fn, str], Target | Fn]
 _SUMS = ("add", "multiply")
 _LEVELS = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
 # jaxlib's custom calls that run a Python function.
@@ -74,8 +75,10 @@ class HloBuilder:
         self.ir, self.context, self.fns, self.lapack, self.platform = ir, context, fns, lapack, platform
         self.hosts: list[Called] = []
         self.kernels = kernels
+        self.called: dict[str, frozenset[int]] = {}  # of functions: arguments that no caller needs afterwards
         self.types: Types = ()
         self.out: Types = ()
+        self.ending: frozenset[int] = frozenset()  # operands of the node being lowered that nobody needs after it
         self.ip: Any = None
         self.loc = ir.Location.unknown(context)
         self._inside: tuple[Where, str] | None = None
@@ -124,8 +127,12 @@ class HloBuilder:
         self.ip, self.types, self.out, self.loc = outer
         self._create(end, [], results, loc=self.loc, ip=inner)
 
-    def call(self, callee: str, operands: Sequence[Operand], types: Types) -> tuple[Operand, ...]:
-        """The results of another function of the module."""
+    def call(
+        self, callee: str, operands: Sequence[Operand], types: Types, ending: Collection[int] | None = None
+    ) -> tuple[Operand, ...]:
+        """The results of another function of the module. ending: see `inline`; left out: as of the node's operands."""
+        ends = self.ending if ending is None else frozenset(ending)
+        self.called[callee] = self.called.get(callee, ends) & ends
         symbol = self.ir.FlatSymbolRefAttr.get(callee, self.context)
         results = [self.type(t) for t in types]
         made = self._create("func.call", results, list(operands), {"callee": symbol}, loc=self.loc, ip=self.ip)
@@ -150,11 +157,15 @@ class HloBuilder:
             backend_config=f"{{index = {self.hosts.index(called)} : ui64}}",
         )
 
-    def kernel(self, body: Fn, operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        """The results of a group of nodes: by a kernel where there is one."""
-        target = self.kernels(body) if self.kernels is not None else body
+    def kernel(self, body: Fn, operands: Sequence[Operand], panels: str = "") -> tuple[Operand, ...]:
+        """The results of a group of nodes: by a kernel where there is one. panels: the one that takes a last operand
+        which is not the body's."""
+        target = self.kernels(body, panels) if self.kernels is not None else body
         if isinstance(target, Fn):
-            return self.inline(target, *operands)
+            if panels and len(operands) == len(body.params):
+                internal_error(f"a group needs the kernel {panels}, which is gone", body=str(body))
+            own = [i for i in self.ending if i < len(body.params)]
+            return self.inline(target, *operands[: len(body.params)], ending=own)
         types = list(body.out_types)
         if target.workspace:
             types.append(TensorType(dtypes.uint8, (target.workspace,)))
@@ -162,16 +173,17 @@ class HloBuilder:
             "call_target_name": f'"{target.name}"',
             "api_version": "4 : i32",
             "backend_config": "{}",
-            "operand_layouts": tuple([_row_major(t) for t in body.in_types]),
+            "operand_layouts": tuple([_row_major(t) for t in self.types]),
             "result_layouts": tuple([_row_major(t) for t in types]),
         }
-        if target.aliases:
+        aliases = [pair for pair in target.aliases if pair[1] in self.ending]
+        if aliases:
             alone = len(types) == 1
             attributes["output_operand_aliases"] = tuple(
                 [
                     f"#stablehlo.output_operand_alias<output_tuple_indices = [{'' if alone else out}], "
                     f"operand_index = {operand}, operand_tuple_indices = []>"
-                    for out, operand in target.aliases
+                    for out, operand in aliases
                 ]
             )
         made = self.op("custom_call", *operands, types=tuple(types), **attributes)
@@ -264,16 +276,25 @@ class HloBuilder:
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def inline(self, fn: Fn | str, *operands: Operand) -> tuple[Operand, ...]:
-        """The outputs of an IR function lowered in place; of one that is named, called."""
+    def inline(self, fn: Fn | str, *operands: Operand, ending: Collection[int] | None = None) -> tuple[Operand, ...]:
+        """The outputs of an IR function lowered in place; of one that is named, called.
+
+        ending: operands that nobody else needs (see lifetimes.py); left out: the arguments of a loop's body.
+        """
+        if ending is None:
+            block = self.ip.block
+            inside = block.owner.name != "func.func"
+            ending = [i for i, operand in enumerate(operands) if inside and operand.owner == block]
         if isinstance(fn, str):
-            return self.call(fn, operands, self.fns[fn].out_types)
+            return self.call(fn, operands, self.fns[fn].out_types, ending)
         env: dict[Value, Operand] = dict(zip(fn.params, operands, strict=True))
-        outer = self.types, self.out, self.loc
+        outer = self.types, self.out, self.loc, self.ending
+        lifetimes = Lifetimes(fn, ending) if self.kernels is not None else None
         for node in fn.nodes:
+            self.ending = lifetimes.ending_at(node) if lifetimes is not None else frozenset()
             results = self.node(node, [env[v] for v in node.inputs])
             env.update(zip(node.outputs, results, strict=True))
-        self.types, self.out, self.loc = outer
+        self.types, self.out, self.loc, self.ending = outer
         return tuple([env[v] for v in fn.outputs])
 
     def node(self, node: Node, operands: Sequence[Operand]) -> Sequence[Operand]:
@@ -309,7 +330,7 @@ class HloBuilder:
         outer = self._inside
         where, path = outer or (node.where, node.where.scope)
         self._inside = where, f"{path}/{node.op.name}" if path else node.op.name
-        results = self.inline(body, *operands)
+        results = self.inline(body, *operands, ending=self.ending)
         self._inside = outer
         return results
 

@@ -51,8 +51,11 @@ def lower_module(
         made.operation.attributes["sym_name"] = builder.ir.StringAttr.get(name)
         into = builder.ir.InsertionPoint(made.body)
         for each in order:
-            attributes = _argument_attributes(module.fns[each], donate) if each == "main" else []
-            _function(builder, into, each, module.fns[each], attributes)
+            if each == "main":
+                attributes, ending = _argument_attributes(module.main, donate), frozenset(donate)
+            else:  # its callers come before it
+                attributes, ending = [], builder.called.get(each, frozenset())
+            _function(builder, into, each, module.fns[each], attributes, ending)
         _verify(builder, made, module)
     if hosts is not None:
         hosts += builder.hosts
@@ -66,8 +69,10 @@ def to_text(mlir_module: Any, debug: bool = False) -> str:
     return text
 
 
-def _function(builder: HloBuilder, into: Any, name: str, fn: Fn, attributes: Sequence[str]) -> None:
-    """Append one function."""
+def _function(
+    builder: HloBuilder, into: Any, name: str, fn: Fn, attributes: Sequence[str], ending: frozenset[int]
+) -> None:
+    """Append one function. ending: arguments that nobody needs after it."""
     ir = builder.ir
     ins, outs = [builder.type(t) for t in fn.in_types], [builder.type(t) for t in fn.out_types]
     head = {
@@ -78,7 +83,8 @@ def _function(builder: HloBuilder, into: Any, name: str, fn: Fn, attributes: Seq
     if any(attributes):
         head["arg_attrs"] = ir.ArrayAttr.get([ir.Attribute.parse(f"{{{a}}}") for a in attributes])
     made = ir.Operation.create("func.func", attributes=head, regions=1, loc=builder.loc, ip=into)
-    builder.fill(made.regions[0], Region(fn.in_types, lambda b, *args: b.inline(fn, *args)), "func.return")
+    body = Region(fn.in_types, lambda b, *args: b.inline(fn, *args, ending=ending))
+    builder.fill(made.regions[0], body, "func.return")
 
 
 def _argument_attributes(main: Fn, donate: Donations) -> list[str]:

@@ -6,9 +6,10 @@ Each is the rule of the op of its name; `folded` makes that of a plain reduction
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
-from treadle.base.dtypes import DType, int64
+from treadle.base.dtypes import DType, int32, int64
 from treadle.formula.affine import every, tidy
 from treadle.formula.expr import Expr, call, const, fold, index
 from treadle.formula.rules import Operand, Rule, between, flat, number, shifted, unflat
@@ -98,13 +99,38 @@ def one_hot(t: Rule, indices: Operand, *, depth: int, dtype: DType) -> Expr:
     return call("select", hit, const(1, dtype), const(0, dtype))
 
 
-def matmul(t: Rule, x: Operand, y: Operand) -> Expr:
+def max_pool_grad(
+    t: Rule, x: Operand, dy: Operand, *, window: Ints, stride: Ints, padding: tuple[tuple[int, int], ...]
+) -> Any:
+    """Windows side by side: dy of the element's window if the element is its first maximum."""
+    if window != stride or any(map(any, padding)):
+        return NotImplemented
+    rank = len(window)
+    lead, at = t.out[: x.type.rank - rank], t.out[x.type.rank - rank :]
+    place = [tidy(call("floor_div", i, index(w))) for i, w in zip(at, window, strict=True)]
+    parts = [
+        x(*lead, *[shifted(p, k, w) for p, k, w in zip(place, own, window, strict=True)])
+        for own in product(*map(range, window))
+    ]
+    best: Expr = parts[0]
+    first: Expr = const(0, int32)
+    for n, part in enumerate(parts[1:], 1):
+        later = call("logical_not", call("greater_equal", best, part))
+        wins = call("logical_and", later, call("equal", best, best))
+        best, first = call("select", wins, part, best), call("select", wins, const(n, int32), first)
+    own = flat([tidy(call("remainder", i, index(w))) for i, w in zip(at, window, strict=True)], window)
+    inside = [between(p, 0, n) for p, n in zip(place, dy.shape[x.type.rank - rank :], strict=True)]
+    hit = call("equal", first, _cast(own, int32))
+    return call("select", every([*inside, hit]), dy(*lead, *place), number(0, t.type))
+
+
+def matmul(t: Rule, x: Operand, y: Operand, *, precision: str = "") -> Expr:
     k = t.axis(x.shape[-1])
     *lead, row, column = t.out
     return fold("add", call("mul", x(*lead, row, k), y(*lead, k, column)), (k,))
 
 
-def contract(t: Rule, x: Operand, y: Operand, *, spec: str) -> Expr:
+def contract(t: Rule, x: Operand, y: Operand, *, spec: str, precision: str = "") -> Expr:
     left, _, out = spec.partition("->")
     of_x, _, of_y = left.partition(",")
     place = dict(zip(out, t.out, strict=True))

@@ -23,7 +23,7 @@ from treadle.ops.reduce import reduce_sum, wide, wide_dtype, widen
 from treadle.ops.shape import LETTERS, reshape, zeros_like
 
 
-@op(group="row", batch="leading", onnx="expand")
+@op(group="loss", batch="leading", onnx="expand")
 def cross_entropy(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
     """log(sum(exp(logits))) - logits[label] of each sample; 0 where the label is `ignore_index`.
 
@@ -33,7 +33,7 @@ def cross_entropy(logits: Value, labels: Value, *, ignore_index: int | None) -> 
     """
 
 
-@op(group="row", batch="leading", onnx="expand")
+@op(group="loss", batch="leading", onnx="expand")
 def cross_entropy_fwd(logits: Value, labels: Value, *, ignore_index: int | None) -> Any:
     """`cross_entropy` that also gives shift = max(logits) and total = sum(exp(logits - shift)), for the gradient.
 
@@ -42,7 +42,7 @@ def cross_entropy_fwd(logits: Value, labels: Value, *, ignore_index: int | None)
     """
 
 
-@op(group="row", batch="leading", onnx="expand")
+@op(group="loss", batch="leading", onnx="expand")
 def cross_entropy_grad(
     logits: Value, labels: Value, shift: Value, total: Value, d: Value, *, ignore_index: int | None
 ) -> Any:
@@ -173,7 +173,7 @@ def _(logits: Value, labels: Value, shift: Value, total: Value, d: Value, *, ign
     x, labels, last = wide(logits), _signed(labels), (logits.ndim - 1,)
     weight = widen(_judged(d, labels, logits.shape[-1], ignore_index), x, last)
     classes = iota(shape=x.shape, axis=last[0], dtype=labels.dtype)
-    share = exp(x - widen(shift, x, last)) / widen(total, x, last)
+    share = exp(x - widen(shift, x, last)) * widen(1 / total, x, last)
     hit = select(equal(classes, widen(labels, x, last)), share - 1.0, share)
     return cast(hit * weight, dtype=logits.dtype)
 

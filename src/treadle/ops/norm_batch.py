@@ -31,11 +31,20 @@ def batch_norm(x: Value, scale: Value, bias: Value, *, eps: float) -> Any:
     """
 
 
-@op(images=((0,), (0,)))
+@op(images=((0,), (0,)), group="expand")
 def batch_norm_inference(x: Value, scale: Value, bias: Value, mean: Value, var: Value, *, eps: float) -> Any:
     """(x - mean) / sqrt(var + eps) * scale + bias with given statistics.
 
     x: float[N, C, *s], the others float[C]. Raises as `batch_norm`, and E0156 for statistics of another type.
+    """
+
+
+@op(group="moments", onnx="expand")
+def channel_moments(x: Value, *, axis: int) -> Any:
+    """Mean and variance (the biased one) of x over all axes but `axis`: (mean, var).
+
+    x: float[*s] -> mean, var: float[s[axis]], of the type of the statistics. `transforms/fuse` makes it of `batch_norm`
+    where the convolution before can give them. Raises E0106 for integers, E0157 for an axis that x does not have.
     """
 
 
@@ -87,10 +96,24 @@ def _(x: TensorType, scale: TensorType, *given: TensorType, eps: float) -> Any:
     return x, scale, scale
 
 
+@channel_moments.type
+def _(x: TensorType, *, axis: int) -> Any:
+    if not 0 <= axis < same_float(x).rank:
+        raise UserError("E0157", f"x is {x}, without an axis {axis}", fix="count the channels' axis from the front")
+    stat = TensorType(wide_dtype(x.dtype), (x.shape[axis],))
+    return stat, stat
+
+
 @batch_norm.axes
 def _(x: TensorType, *_: TensorType, eps: float) -> str:
     whole = f"!n c {letters('s', x.rank - 2)}"
     return f"{whole}, c, c -> {whole}, c, c"
+
+
+@channel_moments.axes
+def _(x: TensorType, *, axis: int) -> str:
+    whole = " ".join(["c" if i == axis else f"!s{i}" for i in range(x.rank)])
+    return f"{whole} -> c, c"
 
 
 @batch_norm_inference.axes
@@ -133,6 +156,25 @@ def _(x: Value, scale: Value, bias: Value, *, eps: float) -> Any:
     var = reduce_sum(centred * centred, axes=axes) / n
     y = centred * widen(rsqrt(var + eps) * wide(scale), w, axes) + widen(wide(bias), w, axes)
     return cast(y, dtype=x.dtype), mean, var
+
+
+@channel_moments.ref
+def _(x: Any, *, axis: int) -> Any:
+    w, others = x.astype(np.float64), tuple([i for i in range(x.ndim) if i != axis])
+    stat = np.float32 if x.dtype.itemsize == 2 else x.dtype
+    n = np.float64(w.size / x.shape[axis] if w.size else 0)
+    mean = w.sum(others, keepdims=True) / n
+    var = ((w - mean) ** 2).sum(others) / n
+    return mean.reshape(-1).astype(stat), var.astype(stat)
+
+
+@channel_moments.expand
+def _(x: Value, *, axis: int) -> Any:
+    axes, w = tuple([i for i in range(x.ndim) if i != axis]), wide(x)
+    n = float(x.type.size // x.shape[axis]) if x.type.size else 0.0
+    mean = reduce_sum(w, axes=axes) / n
+    centred = w - widen(mean, w, axes)
+    return mean, reduce_sum(centred * centred, axes=axes) / n
 
 
 @batch_norm.grad
@@ -195,6 +237,18 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], f64[2], f64[2], eps=1e-3, bad="E0155")
     yield s(f64[2, 3], f32[3], f32[3], eps=1e-3, bad="E0155")
     yield s(i32[2, 3], i32[3], i32[3], eps=1e-3, bad="E0106")
+
+
+@channel_moments.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for shape in _SHAPES:
+        for axis in {1, len(shape) - 1}:
+            yield s(f64[shape], axis=axis, gradient=0 not in shape)  # of no numbers, statistics are NaN
+    for kind in (f32, bf16, f16):
+        yield s(kind[4, 2, 3], axis=2)
+    yield s(f64[3], axis=0)
+    yield s(f64[2, 3], axis=2, bad="E0157")
+    yield s(i32[2, 3], axis=1, bad="E0106")
 
 
 @batch_norm_inference.samples

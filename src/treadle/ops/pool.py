@@ -23,6 +23,7 @@ from treadle.ir.interp import expansion
 from treadle.ir.node import Value
 from treadle.ir.op import No
 from treadle.ir.types import Literal, TensorType, bf16, c64, f16, f32, f64, i32
+from treadle.ops import _formulas
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._pooling import (
     WINDOWS,
@@ -49,6 +50,12 @@ from treadle.ops.elementwise import maximum
 from treadle.ops.reduce import broadcast_to, extreme_region
 
 
+def _group(node: Any) -> str:
+    """Windows side by side are worth a kernel: each element looks at its own. Where they overlap, XLA's slices, which
+    find each window's maximum once, do less."""
+    return "pool" if node.attrs["window"] == node.attrs["stride"] and not any(map(any, node.attrs["padding"])) else ""
+
+
 @op(group="pool", batch="leading")
 def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The largest element of each window. x: integer or float[..., *s] -> [..., *t].
@@ -58,7 +65,7 @@ def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """
 
 
-@op(batch="leading", onnx=No("ONNX has the forward operator only"))
+@op(formula=_formulas.max_pool_grad, group=_group, batch="leading", onnx=No("ONNX has the forward operator only"))
 def max_pool_grad(x: Value, dy: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The gradient of `max_pool` for x: each dy goes to the first maximum of its window, sums where windows overlap.
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base.dtypes import bfloat16, float32
+from treadle.base.dtypes import bfloat16, float32, int8, int32, uint8
 from treadle.base.errors import UserError
 from treadle.ir.node import Value
-from treadle.ir.types import TensorType, bf16, f16, f32, f64, i32
+from treadle.ir.op import No
+from treadle.ir.types import TensorType, bf16, f16, f32, f64, i8, i32, u8
 from treadle.ops import _formulas
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import broadcast_shapes, cast_together, same_inexact
@@ -106,6 +107,65 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[3], f64[3], bad="E0114")
     yield s(f64[2, 2, 3], f64[3, 3, 2], bad="E0108")
     yield s(i32[2, 2], i32[2, 2], bad="E0106")
+
+
+def _same_leads(x: Value, y: Value) -> tuple[Value, ...]:
+    """Broadcast the leading axes; integers keep their types."""
+    if x.ndim < 2 or y.ndim < 2 or x.shape[:-2] == y.shape[:-2]:
+        return x, y
+    lead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return broadcast_to(x, shape=lead + x.shape[-2:]), broadcast_to(y, shape=lead + y.shape[-2:])
+
+
+@op(
+    group="product", prepare=_same_leads, axes="... i k, ... k j -> ... i j", onnx="MatMulInteger",
+    grad=No("integers have no derivative"),
+)  # fmt: skip
+def matmul_integer(x: Value, y: Value) -> Any:
+    """x @ y of bytes, summed in int32 (modulo 2**32): the product of quantised numbers.
+
+    x: int8[..., m, k] or uint8, y: int8[..., k, n] or uint8 -> int32[..., m, n]. Raises E0106 for other types, E0114
+    for fewer than two axes or when the k's differ, E0108 when the leading axes do.
+    """
+
+
+@matmul_integer.type
+def _(x: TensorType, y: TensorType) -> TensorType:
+    for t in (x, y):
+        if t.dtype not in (int8, uint8):
+            raise UserError("E0106", f"needs tensors of int8 or uint8, got {t}", fix="cast it first: x.astype(td.int8)")
+    made: TensorType = matmul.rule("type")(x.with_dtype(float32), y.with_dtype(float32))
+    return made.with_dtype(int32)
+
+
+@matmul_integer.ref
+def _(x: Any, y: Any) -> Any:
+    return np.matmul(x.astype(np.int32), y.astype(np.int32))
+
+
+@matmul_integer.hlo
+def _(b: Any, x: Any, y: Any) -> Any:
+    """StableHLO multiplies operands of one type."""
+    of_x, of_y = b.types
+    if of_x.dtype is not of_y.dtype:
+        x, y = (b.convert(v, t, t.with_dtype(int32)) for v, t in ((x, of_x), (y, of_y)))
+    batch = tuple(range(of_x.rank - 2))
+    r = len(batch)
+    return b.dot_general(x, y, batch=(batch, batch), contract=((r + 1,), (r,)))
+
+
+@matmul_integer.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for x, y in ((i8, i8), (u8, i8), (i8, u8), (u8, u8)):
+        low = [0 if t is u8 else -128 for t in (x, y)]
+        yield s(s.ints(x[3, 70], low[0], low[0] + 256), s.ints(y[70, 4], low[1], low[1] + 256))
+    yield s(i8[5, 2, 3], u8[5, 3, 4])
+    yield s(u8[2, 1, 2, 3], i8[2, 1, 3, 2])
+    yield s(i8[2, 0], i8[0, 4])
+    yield s(i8[0, 2], i8[2, 4])
+    yield s(i32[2, 2], i8[2, 2], bad="E0106")
+    yield s(i8[2, 3], i8[4, 2], bad="E0114")
+    yield s(i8[2, 2, 3], i8[3, 3, 2], bad="E0108")
 
 
 @op(formula=_formulas.contract, group="product", amp="narrow", jvp="multilinear", prepare=cast_together)

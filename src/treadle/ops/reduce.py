@@ -263,7 +263,7 @@ def _hlo_extreme(b: Any, x: Any, axes: tuple[int, ...], kind: str, direction: st
 
 
 @op(
-    host=np.maximum.reduce, formula=_formulas.folded("maximum"),
+    group="fold", host=np.maximum.reduce, formula=_formulas.folded("maximum"),
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,
@@ -292,7 +292,7 @@ def _(b: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 @op(
-    host=np.minimum.reduce, formula=_formulas.folded("minimum"),
+    group="fold", host=np.minimum.reduce, formula=_formulas.folded("minimum"),
     batch="shift axes",
     type=_extreme_type,
     grad=_extreme_grad,

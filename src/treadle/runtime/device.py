@@ -1,17 +1,17 @@
-"""The processors of this machine: PJRT devices as plain records, and the features of the host CPU.
+"""The processors of this machine: PJRT devices as plain records, and the name of the host CPU.
 
 `devices()` and `default_device()` start the platform (TREADLE_PLATFORM); `host()` needs the standard library only.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from treadle.base import cores
 from treadle.runtime import pjrt
 
 
@@ -33,38 +33,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Host:
-    """The CPU of this machine: architecture, model name, cores this process may use, instruction-set flags."""
+    """The CPU of this machine: architecture, model name, cores this process may use, and the system's list of flags,
+    which tells CPUs apart. What kernels may use of it: kernels/target.py."""
 
     machine: str
     model: str
     cores: int
     flags: frozenset[str]
-
-    @property
-    def avx2(self) -> bool:
-        return {"avx2", "fma"} <= self.flags
-
-    @property
-    def avx512(self) -> bool:
-        """The subset that every AVX-512 server core has."""
-        return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= self.flags
-
-    @property
-    def avx512_bf16(self) -> bool:
-        return "avx512_bf16" in self.flags
-
-    @property
-    def amx_bf16(self) -> bool:
-        """Listed by the CPU; the process must still be granted the tile state before the first tile instruction."""
-        return {"amx_tile", "amx_bf16"} <= self.flags
-
-    @property
-    def amx_int8(self) -> bool:
-        return {"amx_tile", "amx_int8"} <= self.flags
-
-    @property
-    def neon(self) -> bool:
-        return self.machine in ("aarch64", "arm64")
 
     def identity(self) -> str:
         """Text that differs between machines whose compiled programs must not be exchanged."""
@@ -91,12 +66,7 @@ def describe(handle: Any) -> Device:
 def host() -> Host:
     """The CPU this process runs on."""
     model, flags = _cpuinfo() if Path("/proc/cpuinfo").exists() else (platform.processor(), frozenset())
-    return Host(platform.machine().lower(), model, usable_cores(), flags)
-
-
-def usable_cores() -> int:
-    """Number of cores this process may run on (not those of the machine)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Host(platform.machine().lower(), model, cores.usable(), flags)
 
 
 def _cpuinfo() -> tuple[str, frozenset[str]]:

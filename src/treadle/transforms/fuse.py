@@ -14,29 +14,39 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.base import where
+from treadle.base.dtypes import bfloat16, float16, float32
 from treadle.ir import build
 from treadle.ir.interp import expansion
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_regions, note, rebuild, with_inputs
 from treadle.ir.walk import has_effect
 from treadle.ops._axes import axes_of, node_flops
+from treadle.ops.casting import cast
+from treadle.ops.convolution import conv
+from treadle.ops.elementwise import add
 from treadle.ops.groups import fused
+from treadle.ops.norm_batch import batch_norm, batch_norm_inference, channel_moments
+from treadle.ops.reduce import broadcast_to
+from treadle.ops.shape import transpose
+from treadle.transforms import _leftover
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.pipeline import Pass
 
-ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "pool")  # values of the op's rule `group`
+ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "loss", "pool")  # values of the op's rule `group`
 LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 21  # an anchor that moves and computes less is left to XLA
+LEAST_NORM = 3 << 20  # bytes of what is normalised; less is still in the caches when its moments are wanted
 
 
 @dataclass(frozen=True)
 class Fuse(Pass):
     """level 0: nothing; 1: anchors alone; 2: with what surrounds them; 3: also where there is so little work that XLA's
-    code costs no more. views: with the moves before an anchor; sums: with sums of a product's rows and columns;
-    alone: with nothing, as at level 1."""
+    code costs no more. views: with the moves before an anchor; sums: with sums of a product's rows and columns; losses:
+    a product with the loss of its rows and the loss's gradient; alone: with nothing, as at level 1."""
 
     level: int = 2
     views: bool = True
     sums: bool = True
+    losses: bool = True
     alone: bool = False
 
     def __call__(self, module: Module) -> Module:
@@ -46,7 +56,11 @@ class Fuse(Pass):
         return module if all(fns[n] is fn for n, fn in module.fns.items()) else Module(fns)
 
     def _fn(self, fn: Fn, module: Module) -> Fn:
-        inner = _expanded(_in_regions(fn, lambda region: self._fn(region, module)))
+        inner = expanded(_in_regions(fn, lambda region: self._fn(region, module)))
+        if self.sums and (self.level > 2 or (self.level == 2 and convolves(inner, module))):
+            inner = _with_moments(inner)
+        if self.level > 1 and not self.alone:
+            inner = _leftover.wide(inner)
         groups = _Grouping(inner, module, self).run()
         return _Emitter(inner, groups).run() if groups else inner
 
@@ -67,7 +81,7 @@ def _in_regions(fn: Fn, change: Callable[[Fn], Fn]) -> Fn:
     return Fn(fn.name, fn.params, tuple(nodes), tuple([twin.get(o, o) for o in fn.outputs]))
 
 
-def _expanded(fn: Fn) -> Fn:
+def expanded(fn: Fn) -> Fn:
     """`fn` with the expansions of nodes whose rule `group` is "expand" in their place."""
 
     def visit(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -76,6 +90,39 @@ def _expanded(fn: Fn) -> Fn:
         return build.inline(expansion(node.op, tuple([v.type for v in node.inputs]), node.attrs), inputs)
 
     return rebuild(fn, visit)
+
+
+def _with_moments(fn: Fn) -> Fn:
+    """`fn` with `batch_norm` of a convolution's result, channels last, as `channel_moments`, which the convolution's
+    group takes, and `batch_norm_inference` with these."""
+
+    def visit(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+        if node.op is not batch_norm or node.inputs[0].type.bytes < LEAST_NORM:
+            return None
+        x, scale, bias = inputs
+        turned = x.node.inputs[0] if x.node is not None and x.node.op is transpose else x
+        back = (0, x.ndim - 1, *range(1, x.ndim - 1))
+        if turned is x or x.node is None or x.node.attrs["perm"] != back or not _is_convolved(turned):
+            return None
+        note("batch_norm with moments of a convolution")
+        mean, var = channel_moments(turned, axis=x.ndim - 1)
+        return [batch_norm_inference(x, scale, bias, mean, var, **node.attrs), mean, var]
+
+    return rebuild(fn, visit)
+
+
+def _is_convolved(x: Value) -> bool:
+    """Whether x is a convolution's result with its channels moved to the end, maybe with a bias."""
+    node = x.node
+    if node is not None and node.op is add:
+        spread = [v.node is not None and v.node.op is broadcast_to for v in node.inputs]
+        node = node.inputs[1 if spread[0] else 0].node if any(spread) else None
+    if node is None or node.op is not transpose or node.attrs["perm"] != (0, *range(2, x.ndim), 1):
+        return False
+    before = node.inputs[0].node
+    if before is None or before.op.rules.get("group") != "convolution":
+        return False
+    return before.attrs["groups"] in (1, before.inputs[0].shape[1]) and before.op is conv
 
 
 def kind(node: Node) -> str:
@@ -102,12 +149,13 @@ def convolves(fn: Fn, module: Module) -> bool:
 @dataclass
 class Group:
     """Nodes by number, as sets of bits. anchor: the node that it was begun with; copies: moves and constants that it
-    repeats for itself; order: all of them, once it is complete."""
+    repeats for itself; order: all of them, once it is complete; whole: nothing is added to it."""
 
     anchor: int
     members: int
     copies: int = 0
     order: list[int] = field(default_factory=list)
+    whole: bool = False
 
 
 class _Grouping:
@@ -115,11 +163,13 @@ class _Grouping:
 
     def __init__(self, fn: Fn, module: Module, options: Fuse) -> None:
         self.fn, self.module, self.sums = fn, module, options.sums
+        self.losses = options.losses and not (options.alone or options.level == 1)
         self.images = convolves(fn, module)
         self.alone, self.small = options.alone or options.level == 1, options.level > 2
         self.moves = ("move", "constant") if options.views else ("constant",)
         self.number = {node: i for i, node in enumerate(fn.nodes)}
         self.kinds = ["" if has_effect(n, module.fns) else kind(n) for n in fn.nodes]
+        self.kinds = ["row" if k == "expand" else k for k in self.kinds]  # those left are of _with_moments
         self.users: list[int] = [0] * len(fn.nodes)
         self.before: list[int] = [0] * len(fn.nodes)  # all that a node depends on, itself included
         for i, node in enumerate(fn.nodes):
@@ -128,17 +178,26 @@ class _Grouping:
                 if v.node is not None:
                     self.users[self.number[v.node]] |= 1 << i
                     self.before[i] |= self.before[self.number[v.node]]
+        self.results = set(fn.outputs)
         self.readers = Counter([*[v for n in fn.nodes for v in n.inputs], *fn.outputs])
+        if options.views:
+            self.kinds = ["narrow" if self._is_packed(i) else k for i, k in enumerate(self.kinds)]
         self.taken = self.copied = 0
 
     def run(self) -> list[Group]:
         """The groups, in the order of their anchors."""
         anchors = [i for i, k in enumerate(self.kinds) if k in ANCHORS and (self.small or self._is_work(i))]
-        found = [self._begun(i) for i in anchors]
+        whole = [g for g in map(self._to_losses, anchors) if g is not None] if self.losses else []
+        found = [*whole, *[self._begun(i) for i in anchors if not self.taken >> i & 1]]
         for group in found:
             self._grow(group)
+        left = [i for i, k in enumerate(self.kinds) if k == "moments" and not self.taken >> i & 1]
+        for group in [self._begun(i) for i in left]:
+            self._grow(group)
+            found.append(group)
         if not self.alone:
             found += self._updates()
+            found += _leftover.groups(self)
         return found
 
     def _bytes(self, i: int) -> int:
@@ -148,7 +207,26 @@ class _Grouping:
         """Whether a kernel may pay; of nodes that work on images, all together: they pass images on to each other."""
         if "images" in self.fn.nodes[i].op.rules:
             return self.images
-        return self._bytes(i) >= LEAST_BYTES or node_flops(self.fn.nodes[i], self.module) >= LEAST_FLOPS
+        node = self.fn.nodes[i]
+        narrow = self.kinds[i] == "product" and node.inputs[0].dtype.bits == 16  # XLA's products of these are slow
+        least = LEAST_FLOPS // 8 if narrow else LEAST_FLOPS
+        return self._bytes(i) >= LEAST_BYTES or node_flops(node, self.module) >= least
+
+    def _is_packed(self, i: int) -> bool:
+        """Whether a node makes a parameter narrower for products alone, which can do that while they pack it."""
+        node = self.fn.nodes[i]
+        if node.op is not cast or node.inputs[0].node is not None or node.inputs[0].dtype is not float32:
+            return False
+        return node.outputs[0].dtype in (bfloat16, float16) and self._for_products(i)
+
+    def _for_products(self, i: int) -> bool:
+        if self.readers[self.fn.nodes[i].outputs[0]] != self.users[i].bit_count():
+            return False
+        return all(
+            (self.kinds[j] == "product" and (self.small or self._is_work(j)))
+            or (self.kinds[j] == "move" and self._for_products(j))
+            for j in _bits(self.users[i])
+        )
 
     def _begun(self, i: int) -> Group:
         """The group of an anchor, with the move of its result that nobody else reads."""
@@ -160,9 +238,33 @@ class _Grouping:
                     self._add(group, user)
         return group
 
+    def _to_losses(self, i: int) -> Group | None:
+        """A product, the losses of its rows, their gradients and what lies between, if a gradient can take the place of
+        the rows in memory."""
+        if self.kinds[i] != "product":
+            return None
+        losses = [j for j, k in enumerate(self.kinds) if k == "loss" and self.before[j] >> i & 1]
+        members = 1 << i
+        for j in losses:
+            members |= self.before[j]
+        members = sum([1 << j for j in _bits(members) if self.before[j] >> i & 1])
+        fits = ("elementwise", "move", "constant", "loss")
+        if not losses or members & self.taken or any(self.kinds[j] not in fits for j in _bits(members & ~(1 << i))):
+            return None
+        given = self.fn.nodes[losses[0]].inputs[0].type
+        if not any(o.type == given for j in losses for o in self.fn.nodes[j].outputs) or not self._legal(members, i):
+            return None
+        self.taken |= members
+        group = Group(i, members, whole=True)
+        for j in _bits(members):
+            packs = ("narrow",) if j == i else ()
+            self._views(group, self.fn.nodes[j], (*self.moves, *packs))
+        return group
+
     def _grow(self, group: Group) -> None:
-        if not self.alone:
-            self._views(group, self.fn.nodes[group.anchor], self.moves)
+        if not self.alone and not group.whole:
+            packs = ("narrow",) if self.kinds[group.anchor] == "product" else ()
+            self._views(group, self.fn.nodes[group.anchor], (*self.moves, *packs))
             self._followers(group)
         self._close(group)
         note(f"{self.kinds[group.anchor]} groups")
@@ -217,7 +319,7 @@ class _Grouping:
             for i in _bits(self.users[at] & ~group.members):
                 if self._follows(group, self.fn.nodes[at], self.fn.nodes[i], i) and self._add(group, i):
                     self._views(group, self.fn.nodes[i])
-                    if self.kinds[i] != "reduce":
+                    if self.kinds[i] not in ("reduce", "moments"):
                         frontier.append(i)
 
     def _follows(self, group: Group, before: Node, node: Node, i: int) -> bool:
@@ -231,6 +333,8 @@ class _Grouping:
                 and self.kinds[group.anchor] == "product"
                 and tuple(axes) in (tuple(range(rank - 1)), (rank - 1,))
             )
+        if self.kinds[i] == "moments":
+            return self.sums and self.kinds[group.anchor] == "convolution" and node.inputs[0].type.size == size
         alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1 and not self.copied >> i & 1
         turned = any("images" in self.fn.nodes[j].op.rules for j in _bits(self.users[i]))  # transforms/layout's, theirs
         return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
@@ -325,11 +429,14 @@ class _Emitter:
 
 
 def smaller(body: Fn) -> Fn:
-    """A group's nodes in smaller groups, for a body that no kernel takes: without sums, without the moves before the
-    anchor, the anchor alone; in the end without groups."""
-    without = {"sums": False}, {"views": False}, {"sums": False, "views": False}, {"alone": True}
+    """A group's nodes in smaller groups, for a body that no kernel takes: without losses, without sums, without the
+    moves before the anchor, the anchor alone; in the end without groups."""
+    without: list[dict[str, bool]] = [{"sums": False}, {"views": False}]
+    without += [{"sums": False, "views": False}, {"alone": True}]
+    if sum(kind(n) in ANCHORS for n in body.nodes) > 1:
+        without.insert(0, {})
     for options in without:
-        made = Fuse(3, **options)(Module.of(body)).main
+        made = Fuse(3, losses=False, **options)(Module.of(body)).main
         if max([len(n.attrs["body"].nodes) for n in made.nodes if n.op is fused], default=0) < len(body.nodes):
             return made
     return body

@@ -17,10 +17,10 @@ from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_fns, note
 from treadle.ir.types import TensorType
 from treadle.ops.creation import full
-from treadle.ops.reduce import broadcast_to, reduce_sum
+from treadle.ops.reduce import broadcast_to, reduce_mean, reduce_sum
 from treadle.ops.shape import reshape, transpose
 from treadle.transforms.dce import remove_dead
-from treadle.transforms.fuse import convolves, kind
+from treadle.transforms.fuse import convolves, expanded, kind
 from treadle.transforms.pipeline import Pass
 
 
@@ -32,7 +32,7 @@ class Layout(Pass):
     small: bool = False
 
     def __call__(self, module: Module) -> Module:
-        return map_fns(module, lambda fn: _Turner(fn, module).run() if self._turns(fn, module) else fn)
+        return map_fns(module, lambda fn: _Turner(expanded(fn), module).run() if self._turns(fn, module) else fn)
 
     def _turns(self, fn: Fn, module: Module) -> bool:
         return convolves(fn, module) or (self.small and any("images" in n.op.rules for n in fn.nodes))
@@ -71,9 +71,9 @@ class _Turner:
             self._images(node)
         elif self._follows(node):
             self._turned(node)
-        elif node.op is reduce_sum and self._over_space(node):
+        elif node.op in (reduce_sum, reduce_mean) and self._over_space(node):
             axes = tuple([node.inputs[0].ndim - 1 if a == 1 else max(a - 1, 0) for a in node.attrs["axes"]])
-            self.first[node.outputs[0]] = reduce_sum(self.last[node.inputs[0]], axes=tuple(sorted(axes)))
+            self.first[node.outputs[0]] = node.op(self.last[node.inputs[0]], axes=tuple(sorted(axes)))
         else:
             self.first.update(
                 zip(node.outputs, build.emit(node, tuple([self._first(v) for v in node.inputs])), strict=True)

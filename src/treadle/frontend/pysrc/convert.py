@@ -160,7 +160,8 @@ def _new_code(function: types.FunctionType) -> types.CodeType | None:
     factory = ast.FunctionDef("_td_factory", ast.arguments([], params, None, [], [], None, []), body, [], None, None)
     ast.copy_location(factory, made)
     module = ast.fix_missing_locations(ast.Module([factory], []))
-    code = compile(module, function.__code__.co_filename, "exec", dont_inherit=True, flags=_future_flags(function))
+    with source.building:
+        code = compile(module, function.__code__.co_filename, "exec", dont_inherit=True, flags=_future_flags(function))
     outer = next(c for c in code.co_consts if isinstance(c, types.CodeType))
     new = next(c for c in outer.co_consts if isinstance(c, types.CodeType) and c.co_name == function.__code__.co_name)
     _remember(new)

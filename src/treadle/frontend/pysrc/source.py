@@ -10,10 +10,14 @@ import ast
 import functools
 import linecache
 import sys
+import threading
 import types
 from collections.abc import Iterator
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+# Held while Python makes or reads a tree: 3.11 has one count of how deep it is for all threads, and raises SystemError
+# where another one counts meanwhile (a garbage collection in between lets it, where it calls Python: XLA's does).
+building = threading.RLock()
 # Packages whose code is never rewritten (it holds no decisions on our tensors), and whose objects are no user's state.
 _LIBRARIES = frozenset(
     {"treadle", "numpy", "ml_dtypes", "jax", "jaxlib", "torch", "scipy", "pytest", "_pytest", "pluggy", "hypothesis"}
@@ -34,7 +38,8 @@ def find(function: types.FunctionType) -> FunctionNode | None:
     if not lines:
         return None
     try:
-        tree = ast.parse("".join(lines))
+        with building:
+            tree = ast.parse("".join(lines))
     except SyntaxError:
         return None
     found = [n for n in _functions(tree) if _first_line(n) == code.co_firstlineno and _is_of(n, code)]

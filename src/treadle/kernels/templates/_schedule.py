@@ -43,6 +43,7 @@ TASKS = 32  # tasks of a large phase
 _FEW_ROWS = 8
 _DEAR, _ROWS = 3, 64  # terms of so many instructions are computed once where they are needed so often
 _FEW = 8  # instructions per vector up to which memory sets the pace
+_NONE = (Axis("one", 1),)  # of loops over single numbers: one for all of them, which may share memory (see aliases_of)
 _LARGE, _AGAIN = 1000, 8  # terms of an item; uses of an element: more is the business of other templates, or of XLA
 
 
@@ -107,7 +108,7 @@ def aliases_of(nest: Nest) -> tuple[tuple[int, int], ...]:
     for out, places in sorted(fits.items(), key=lambda pair: len(pair[1])):  # the state of an optimiser: read by fewest
         free = [n for n in places if n not in found.values()]
         if free:
-            found[out] = min(free, key=lambda n: len(readers[nest.inputs[n][0]]))
+            found[out] = min(free, key=lambda n: (len(readers[nest.inputs[n][0]]), -n))  # state follows the gradient
     return tuple(sorted(found.items()))
 
 
@@ -118,8 +119,8 @@ def _only_at(reader: Item, source: Placeholder, item: Item) -> bool:
     return all(r.source is not source or linear(r.parts[0]) == linear(item.number) for r in reader.reads)
 
 
-def schedule(nest: Nest, target: Target) -> Schedule | str:
-    """The phases of a nest."""
+def schedule(nest: Nest, target: Target, hoist: bool = True) -> Schedule | str:
+    """The phases of a nest. hoist: with dear terms that many rows share computed once, in a phase before."""
     if any(len(i.outs) > 1 for i in nest.items):
         return "one result twice"
     if any(len(list(post_order(*i.terms))) > _LARGE for i in nest.items):
@@ -127,7 +128,7 @@ def schedule(nest: Nest, target: Target) -> Schedule | str:
     moved = sum(t.type.size for _, t in nest.inputs) + sum(t.size for t in nest.results)
     if any(prod(a.extent for a in (*i.axes, *i.reduced)) > _AGAIN * moved for i in nest.items):
         return "every element is used very often"
-    nest = _hoisted(nest)
+    nest = _hoisted(nest) if hoist else nest
     made = _Scheduler(nest, target)
     why = made.roles()
     if why:
@@ -359,7 +360,7 @@ class _Scheduler:
         """Pointwise phases, one for each set of axes; loops that differ in their tensors alone are one phase."""
         groups: dict[tuple[Axis, ...], list[Item]] = {}
         for item in items:
-            groups.setdefault(item.axes or (Axis("one", 1),), []).append(item)
+            groups.setdefault(item.axes or _NONE, []).append(item)
         lanes = self.target.lanes(32)
         found = {axes: form_of(axes[0], group) if len(axes) == 1 else None for axes, group in groups.items()}
         many: dict[Form, list[Piece]] = {}

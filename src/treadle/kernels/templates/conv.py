@@ -9,7 +9,7 @@ conv_depthwise those with one channel in a group.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,20 @@ from treadle.ir.node import Fn, Node, Value
 from treadle.kernels import launch
 from treadle.kernels.kernel import Kernel, Plan
 from treadle.kernels.target import Target
-from treadle.kernels.templates import conv_finish
+from treadle.kernels.templates import conv_finish, conv_sums
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
+from treadle.kernels.templates.conv_depthwise_rows import DepthwiseRows
 from treadle.kernels.templates.conv_direct import Buffers, Direct, Schedule
 from treadle.kernels.templates.conv_finish import Tail
 from treadle.kernels.templates.conv_schedule import depthwise_schedules, schedules, weight_schedules
 from treadle.kernels.templates.conv_shape import Problem, Spec, data_gradient, forward
 from treadle.kernels.templates.conv_weight import Weight, WeightSchedule
+from treadle.kernels.templates.conv_winograd import Winograd, WinogradSchedule, winograd_schedules
+from treadle.kernels.templates.conv_winograd_weight import (
+    WinogradWeight,
+    WinogradWeightSchedule,
+    winograd_weight_schedules,
+)
 from treadle.kernels.templates.gemm_problem import dense, view_of
 from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
 
@@ -116,44 +123,84 @@ def _one_order(image: tuple[int, int, int]) -> bool:
 def _direct(found: Found, target: Target) -> Iterator[Plan]:
     problem = (forward if found.anchor.op is conv else data_gradient)(found.spec)
     sizes = {"n": problem.n, "o": problem.target[2], "h": problem.target[0], "w": problem.target[1]}
-    params = found.operands[0].param, found.operands[1].param
-    tail = conv_finish.read(found.body, found.anchor, sizes, "o", params, target)
+    tail = _tail(found, sizes, "o", target)
     if tail is None and problem.step_out[1] == 1:
-        tail = conv_finish.read(found.body, found.anchor, sizes, "w", params, target)
+        tail = _tail(found, sizes, "w", target)
     if tail is None:
         return
     planar = found.operands[0].planar and not _one_order(problem.source)
     if problem.inner == problem.outer == 1 and problem.groups > 1:
-        for lanes in depthwise_schedules(problem, target, found.dtype):
+        for lanes in depthwise_schedules(problem, target, found.dtype, planar):
             yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
         return
+    first, then = winograd_schedules(problem, target, found.dtype)
+    for s in first:
+        yield Plan(f"conv {s}", partial(_make_winograd, found, problem, s, tail, planar, target))
     for p, schedule in schedules(problem, target, found.dtype, tail.last and not planar, planar):
         yield Plan(f"conv {schedule}", partial(_make, found, problem, p, schedule, tail, target))
+    for s in then:
+        yield Plan(f"conv {s}", partial(_make_winograd, found, problem, s, tail, planar, target))
+
+
+def _tail(found: Found, sizes: dict[str, int], along: str, target: Target) -> Tail | None:
+    """What follows a convolution, with the buffers' numbers that the body gives its outputs."""
+    body, params = found.body, (found.operands[0].param, found.operands[1].param)
+    rest, buffers, node = conv_sums.split(body)
+    tail = conv_finish.read(rest, found.anchor, sizes, along, params, target)
+    if tail is None or node is None:
+        return tail
+    made = conv_sums.moments(body, rest, node, buffers)
+    grouped = found.spec.groups > 1 and not found.spec.groups == found.spec.channels == found.spec.outputs
+    if made is None or not tail.last or grouped:
+        return None
+    if not tail.in_order(buffers.index(made.value), "nhwo"):
+        return None
+    finish = tail.finish
+    finish.outputs = [replace(o, buffer=n) for o, n in zip(finish.outputs, buffers, strict=True)]
+    return replace(tail, moments=made)
 
 
 def _make(found: Found, whole: Problem, p: Problem, schedule: Schedule, tail: Tail, target: Target) -> Kernel:
     body = found.body
     count = len(body.params) + len(body.outputs)
     plain = tail.plain("nhwo")
-    buffers = Buffers(found.operands[0].param, found.operands[1].param, len(body.params) if plain else -1, count)
+    written = tail.finish.outputs[0].buffer if plain else -1
+    buffers = Buffers(found.operands[0].param, found.operands[1].param, written, count)
     kernel = Direct(
         p, schedule, target, found.dtype, found.dtype, buffers, None if plain else tail,
-        found.operands[0].planar and not _one_order(whole.source), whole.target[:2],
+        found.operands[0].planar and not _one_order(whole.source), whole.target[:2], tail.moments,
     )  # fmt: skip
     text = launch.finish(kernel.module, kernel.build(), count + 1, tiles=schedule.amx)
-    return Kernel(body.in_types, body.out_types, text, kernel.panels.bytes + 64, tail.finish.aliases())
+    packs = -1 if tail.moments else found.operands[1].param
+    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.aliases(len(body.params)), packs)
+
+
+def _make_winograd(
+    found: Found, problem: Problem, schedule: WinogradSchedule, tail: Tail, planar: bool, target: Target
+) -> Kernel:
+    body = found.body
+    count = len(body.params) + len(body.outputs)
+    buffers = found.operands[0].param, found.operands[1].param, count
+    kernel = Winograd(problem, schedule, target, buffers, tail, planar)
+    text = launch.finish(kernel.module, kernel.build(), count + 1)
+    packs, room = -1 if planar or tail.moments else found.operands[1].param, kernel.workspace + 64
+    return Kernel(body.in_types, body.out_types, text, room, tail.aliases(len(body.params)), packs, reads=True)
 
 
 # --------------------------------------------------------------------------------------------- weight gradients
 def _weight(found: Found, target: Target) -> Iterator[Plan]:
     spec, (x, dy) = found.spec, found.operands
-    if dy.planar and not _one_order((*spec.out, spec.outputs)):
-        return
     planar = x.planar and not _one_order((*spec.size, spec.channels))
+    turned = dy.planar and not _one_order((*spec.out, spec.outputs))  # only conv_winograd_weight takes it
     depthwise = spec.channels == spec.outputs == spec.groups > 1
     run = spec.channels // spec.groups * spec.kernel[0] * spec.kernel[1]
     tail = conv_finish.read(found.body, found.anchor, {"o": spec.outputs, "r": run}, "r", (x.param, dy.param), target)
     if tail is None:
+        return
+    first, then = winograd_weight_schedules(spec, target, found.dtype)
+    for s in first:
+        yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, turned), target))
+    if turned:
         return
     if depthwise:
         for lanes in depthwise_schedules(spec, target, found.dtype)[:1]:
@@ -161,6 +208,8 @@ def _weight(found: Found, target: Target) -> Iterator[Plan]:
         return
     for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
         yield Plan(f"conv weight {schedule}", partial(_make_weight, found, longer, schedule, tail, planar, target))
+    for s in then:
+        yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, False), target))
 
 
 def _make_weight(
@@ -175,14 +224,28 @@ def _make_weight(
     return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
 
 
+def _make_winograd_weight(
+    found: Found, schedule: WinogradWeightSchedule, tail: Tail, planar: tuple[bool, bool], target: Target
+) -> Kernel:
+    body, (x, dy) = found.body, found.operands
+    count = len(body.params) + len(body.outputs)
+    kernel = WinogradWeight(found.spec, schedule, target, (x.param, dy.param, count), tail, planar)
+    text = launch.finish(kernel.module, kernel.build(), count + 1)
+    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
+
+
 def _make_depthwise(
     found: Found, sizes: Problem | Spec, schedule: DepthwiseSchedule, tail: Tail, planar: bool, target: Target
 ) -> Kernel:
     """Either direction: of a Problem the outputs, of a Spec the weight gradient."""
     body, count = found.body, len(found.body.params) + len(found.body.outputs)
     plain = tail.plain("nhwo" if isinstance(sizes, Problem) else "or")
-    buffers = found.operands[0].param, found.operands[1].param, len(body.params) if plain else -1, count
-    kind = Depthwise if isinstance(sizes, Problem) else DepthwiseWeight
+    written = tail.finish.outputs[0].buffer if plain else -1
+    buffers = found.operands[0].param, found.operands[1].param, written, count
+    kind = DepthwiseWeight if isinstance(sizes, Spec) else Depthwise if schedule.copy else DepthwiseRows
     kernel: Any = kind(sizes, schedule, target, found.dtype, buffers, None if plain else tail, planar)  # type: ignore[arg-type]
+    if isinstance(kernel, Depthwise):
+        kernel.moments = tail.moments
     text = launch.finish(kernel.module, kernel.build(), count + 1)
-    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
+    packs = found.operands[1].param if isinstance(sizes, Problem) and tail.moments is None else -1
+    return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.aliases(len(body.params)), packs)

@@ -7,6 +7,7 @@ registers. Weights are laid out as [tap][channel], as f32, in the workspace firs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,18 +18,21 @@ from treadle.kernels.templates.conv_finish import Tail, TileTail
 from treadle.kernels.templates.conv_micro import WIDTH, Arith, arith
 from treadle.kernels.templates.conv_pack import Copy, square, transposed
 from treadle.kernels.templates.conv_shape import Part, Problem, Spec, weight_gradient_taps
+from treadle.kernels.templates.conv_sums import Moments, Sums, Waiting
 
 
 @dataclass(frozen=True)
 class DepthwiseSchedule:
-    """width: places that are computed together; rows: of the grid, of a task; splits: of the weight gradient's sums."""
+    """width: places that are computed together; rows: of the grid, of a task; splits: of the weight gradient's sums;
+    copy: the source is copied into padded tiles (else see conv_depthwise_rows)."""
 
     width: int
     rows: int
     splits: int = 1
+    copy: bool = True
 
     def __str__(self) -> str:
-        return f"depthwise {self.width} rows {self.rows} splits {self.splits}"
+        return f"depthwise {self.width} rows {self.rows} splits {self.splits}" + " copied" * self.copy
 
 
 def _arith(target: Target) -> Arith:
@@ -37,7 +41,8 @@ def _arith(target: Target) -> Arith:
 
 @dataclass
 class Depthwise:
-    """Outputs or data gradients. buffers: numbers of source, weights, target (-1: `tail` writes) and workspace."""
+    """Outputs or data gradients. buffers: numbers of source, weights, target (-1: `tail` writes) and workspace;
+    moments: wanted of what is written."""
 
     problem: Problem
     schedule: DepthwiseSchedule
@@ -46,6 +51,7 @@ class Depthwise:
     buffers: tuple[int, int, int, int]
     tail: Tail | None = None
     planar: bool = False
+    moments: Moments | None = None
     module: Module = field(default_factory=Module)
 
     def __post_init__(self) -> None:
@@ -53,18 +59,22 @@ class Depthwise:
         self.arith = _arith(self.target)
         self.channels = p.source[2]
         self.columns = -(-self.channels // self.arith.lanes)
-        (self.top, bottom), (self.first, end) = p.reach()
+        (self.top, self.bottom), (self.first, end) = p.reach()
         most = max([part.cols for part in p.parts])
         width = max((most - 1) * p.step_in[1] + end - self.first + 1, 1)
-        self.in_rows = (self.schedule.rows - 1) * p.step_in[0] + bottom - self.top + 1
+        self.in_rows = (self.schedule.rows - 1) * p.step_in[0] + self.bottom - self.top + 1
         self.copy = _padded(self.arith, width, self.channels, p.source, -self.first, self.dtype, self.planar)
         self.blocks = -(-max([part.rows for part in p.parts]) // self.schedule.rows)
         self.line = self.columns * self.arith.bytes
 
     @property
     def workspace(self) -> int:
-        """Bytes: the weights."""
-        return self.problem.taps * self.line
+        """Bytes: the weights, and the tasks' moments."""
+        return self.problem.taps * self.line + (0 if self.moments is None else self._sums_of(self.moments).bytes)
+
+    def _sums_of(self, moments: Moments) -> Sums:
+        p, at = self.problem, self.problem.taps * self.line
+        return Sums(moments, self.arith, p.target[2], p.n * self.blocks, self.buffers[3], at)
 
     def scratch(self) -> int:
         """Bytes of scratch that a task needs."""
@@ -73,30 +83,54 @@ class Depthwise:
     def build(self) -> list[Phase]:
         """Write the functions; returns the phases."""
         self._weights()
-        self.tile_tail: TileTail | None = None
-        if self.tail is not None and not self.tail.last:
-            pitch = self.schedule.width * self.arith.bytes, self.arith.bytes
-            self.tile_tail = TileTail(self.tail, self.arith, self.problem.step_out, pitch, True)
-            self.tile_tail.write(self.module, "finish")
+        self.tile_tail: TileTail | None = self._tile_tail()
         f = Function(self.module, "convolve", ["ptr", "i64", "ptr"])
         p, (buffers, task, scratch) = self.problem, f.args
         block, image = task % self.blocks, task // self.blocks
         first = block * self.schedule.rows
         source = f.load(buffers, "ptr", 8 * self.buffers[0])
         source = f.offset(source, image * (p.source[0] * p.source[1] * p.source[2] * WIDTH[self.dtype]))
-        self.copy.write(f, source, scratch, first * p.step_in[0] + self.top, f.i64(self.in_rows))
+        sums, waiting = None if self.moments is None else self._sums_of(self.moments), Waiting(f)
+        if sums is not None:
+            sums.begin(f, scratch)
+        self._begin(f, source, first)
         for number, part in enumerate(p.parts):
             with f.loop(first, f.min_int(first + self.schedule.rows, part.rows)) as row:
-                start = f.offset(scratch, (row - first) * (p.step_in[0] * self.copy.row_bytes))
-                edge = part.cols % self.schedule.width
-                if part.cols >= self.schedule.width:
-                    with f.loop(0, part.cols - edge, self.schedule.width) as col:
-                        self._places(f, number, part, start, (image, row, col), self.schedule.width)
-                if edge:
-                    self._places(f, number, part, start, (image, row, f.i64(part.cols - edge)), edge)
+                self._row(f, number, part, source, (image, first, row))
+                if sums is not None:
+                    run = (image * p.target[0] + row) * p.target[1], f.i64(part.cols)
+                    waiting.add(*run, *[f.i64(n) for n in (0, self.channels, self.columns)])
+        if sums is not None:
+            waiting.flush()
+            sums.end(f, scratch, task, 0, self.columns)
+            sums.write(self.module)
         f.give()
-        tasks = p.n * self.blocks
-        return [Phase("weights", self.columns), Phase("convolve", tasks)]
+        phases = [Phase("weights", self.columns), Phase("convolve", p.n * self.blocks)]
+        return phases if sums is None else [*phases, sums.phase(self.module)]
+
+    def _begin(self, f: Function, source: Value, first: Value) -> None:
+        """What a task does before its rows, the first of which is given."""
+        self.copy.write(f, source, f.args[2], first * self.problem.step_in[0] + self.top, f.i64(self.in_rows))
+
+    def _row(self, f: Function, number: int, part: Part, source: Value, at: tuple[Value, Value, Value]) -> None:
+        """One row of places. at: image, the task's first row, the row."""
+        image, first, row = at
+        start = f.offset(f.args[2], (row - first) * (self.problem.step_in[0] * self.copy.row_bytes))
+        edge = part.cols % self.schedule.width
+        if part.cols >= self.schedule.width:
+            with f.loop(0, part.cols - edge, self.schedule.width) as col:
+                self._places(f, number, part, start, (image, row, col), self.schedule.width)
+        if edge:
+            self._places(f, number, part, start, (image, row, f.i64(part.cols - edge)), edge)
+
+    def _tile_tail(self) -> TileTail | None:
+        """What finishes places where vectors of the outputs run along their rows, not along the channels."""
+        if self.tail is None or self.tail.last:
+            return None
+        pitch = self.schedule.width * self.arith.bytes, self.arith.bytes
+        made = TileTail(self.tail, self.arith, self.problem.step_out, pitch, True)
+        made.write(self.module, "finish")
+        return made
 
     def _weights(self) -> None:
         """[tap][channel] from [channel][tap]."""
@@ -127,8 +161,21 @@ class Depthwise:
         """void(buffers, source, image, row, col)"""
         f = Function(self.module, name, ["ptr", "ptr", "i64", "i64", "i64"], linkage="internal", attrs="noinline")
         buffers, source, image, row, col = f.args
-        p, lanes = self.problem, self.arith.lanes
         weights = f.load(buffers, "ptr", 8 * self.buffers[3])
+
+        def sums(channel: Value, _mask: Value | None) -> list[Value]:
+            return self._sums(f, part, f.offset(source, channel * 4), f.offset(weights, channel * 4), count)
+
+        self._all_channels(f, part, (image, row, col), count, sums)
+        f.give()
+
+    def _all_channels(
+        self, f: Function, part: Part, at: tuple[Value, Value, Value], count: int,
+        sums_of: Callable[[Value, Value | None], list[Value]],
+    ) -> None:  # fmt: skip
+        """Loops over the channels of some places of a row: sums by vectors of channels, and what becomes of them."""
+        buffers, (image, row, col) = f.args[0], at
+        p, lanes = self.problem, self.arith.lanes
         down, right = row * p.step_out[0] + part.out0[0], col * p.step_out[1] + part.out0[1]
         places: Any = self.tail.places(f, buffers) if self.tail and self.tail.last else None
         out = f.load(buffers, "ptr", 8 * self.buffers[2]) if self.tail is None else None
@@ -136,19 +183,19 @@ class Depthwise:
         whole, rest = divmod(self.channels, lanes)
 
         def columns(channel: Value, mask: Value | None) -> None:
-            sums = self._sums(f, part, f.offset(source, channel * 4), f.offset(weights, channel * 4), count)
+            sums = sums_of(channel, mask)
             if room is not None:
                 for j, total in enumerate(sums):
                     f.store(total, room, j * self.arith.bytes)
                 ends = [channel, f.i64(self.channels) - channel, *[f.i64(n) for n in (1, count, 1)]]
                 f.call("@finish", "void", buffers, room, image, down, right, *ends)
                 return
-            for j, total in enumerate(sums):
-                here = right + j * p.step_out[1]
-                if self.tail is not None:
-                    axes = {"n": image, "h": down, "w": here, "o": channel}
-                    self.tail.vector(f, places, axes, total, mask, self.arith)
-                    continue
+            heres = [right + j * p.step_out[1] for j in range(count)]
+            if self.tail is not None:
+                axes = [{"n": image, "h": down, "w": here, "o": channel} for here in heres]
+                self.tail.vectors(f, places, axes, sums, mask, self.arith)
+                return
+            for here, total in zip(heres, sums, strict=True):
                 place = ((image * p.target[0] + down) * p.target[1] + here) * p.target[2] + channel
                 to = f.offset(out, place * WIDTH[self.dtype])  # type: ignore[arg-type]
                 value = self.arith.narrow(total, self.dtype)
@@ -159,7 +206,6 @@ class Depthwise:
                 columns(channel, None)
         if rest:
             columns(f.i64(whole * lanes), f.mask(f.i64(rest), lanes))
-        f.give()
 
     def _sums(self, f: Function, part: Part, source: Value, weights: Value, count: int) -> list[Value]:
         """A vector of channels of each place."""

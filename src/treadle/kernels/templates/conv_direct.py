@@ -6,9 +6,10 @@ that one needs is copied, padded, into scratch (or read where it is), then tile 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, Variable
@@ -17,6 +18,7 @@ from treadle.kernels.templates.conv_finish import Tail, TileTail
 from treadle.kernels.templates.conv_micro import RUN, SIDE, STEP, WIDTH, Kinds, Micro, Pitches, arith
 from treadle.kernels.templates.conv_pack import Copy, Panels
 from treadle.kernels.templates.conv_shape import Part, Problem
+from treadle.kernels.templates.conv_sums import Moments, Sums, Waiting
 
 SCRATCH = 7 << 20
 
@@ -55,7 +57,7 @@ class Buffers:
 class Direct:
     """One kernel. dtype: of source and weights; out: of what is written. tail: what to do with the sums instead of
     storing them, channels last. planar: the source has its channels first; images: height and width of the
-    destination's images, where their places were joined."""
+    destination's images, where their places were joined. wanted: of what is written."""
 
     problem: Problem
     schedule: Schedule
@@ -66,6 +68,7 @@ class Direct:
     tail: Tail | None = None
     planar: bool = False
     images: tuple[int, int] = (0, 0)
+    wanted: Moments | None = None
     module: Module = field(default_factory=Module)
 
     def __post_init__(self) -> None:
@@ -95,20 +98,38 @@ class Direct:
         else:
             out = (s.tile[1] * s.vectors * self.arith.bytes, s.vectors * self.arith.bytes)
         pitches = Pitches(p.step_in[0] * self.row, p.step_in[1] * self.place, *out)
-        self.micro = Micro(self.module, self.arith, pitches, self.out if self.tail is None else "f32", s.amx)
+        ahead = bool(p.flat) and not s.copy and self.place == self.panels.steps * STEP
+        self.micro = Micro(self.module, self.arith, pitches, self.out if self.tail is None else "f32", s.amx, ahead)
         self.finish = None
         if self.tail is not None:
             flat = (*self.images, p.target[1]) if p.flat else (0, 0, 0)
             self.finish = TileTail(self.tail, self.arith, p.step_out, out, p.outer % self.arith.lanes != 0, flat)
             self.finish.write(self.module, "finish")
+            if self.asks:
+                self.finish.write_ask(self.module, "ask")
         self.blocks = -(-max([part.rows for part in p.parts]) // s.rows)
         self.panel_blocks = -(-self._panel_count // s.panels)
+        self.moments = None
+        if self.wanted is not None:
+            at = -(-self.panels.bytes // 64) * 64
+            parts = p.n * self.blocks
+            self.moments = Sums(self.wanted, self.arith, p.target[2], parts, self.buffers.workspace, at)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes: the panels, and the tasks' moments."""
+        return self.panels.bytes if self.moments is None else self.moments.at + self.moments.bytes
 
     def _pitch(self, wide: bool) -> int:
         """Elements from place to place of the copy: whole steps, and not such that all places share few cache sets."""
         pitch = self.panels.steps * self.arith.depth
         bytes = pitch * (4 if wide else WIDTH[self.dtype])
         return pitch + (64 // (4 if wide else WIDTH[self.dtype]) if bytes % 2048 == 0 else 0)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the memory that tiles are finished with is asked for before they are computed."""
+        return self.tail is not None and self.tail.last
 
     @property
     def _panel_count(self) -> int:
@@ -126,13 +147,17 @@ class Direct:
         return max(self.panels.scratch(), copied if self.schedule.copy else 0)
 
     def build(self) -> list[Phase]:
-        """Write the functions; returns the phases. The workspace is `self.panels.bytes`."""
+        """Write the functions; returns the phases."""
         tables = [self._table(i, part) for i, part in enumerate(self.problem.parts)]
         packing = self.panels.write(self.module, "pack", self.buffers.weights, self.buffers.workspace)
         f = Function(self.module, "convolve", ["ptr", "i64", "ptr"])
         self._task(f, tables)
         f.give()
-        return [Phase("pack", packing), Phase("convolve", self.tasks)]
+        phases = [Phase("pack", packing), Phase("convolve", self.tasks)]
+        if self.moments is not None:
+            self.moments.write(self.module)
+            phases.append(self.moments.phase(self.module))
+        return phases
 
     def _table(self, number: int, part: Part) -> _Runs:
         """A part's taps as runs of steps that lie side by side in the source."""
@@ -200,17 +225,29 @@ class Direct:
         stop = f.min_int(panel0 + s.panels, self._panel_count)
         skips = any(t.inside or t.kinds for t in tables)
         odd = self._odd(f, panels, group, panel0, stop) if skips else None
+        waiting = None
+        if self.moments is not None:
+            waiting = Waiting(f)
+            self.moments.begin(f, scratch)
         for number, (part, start) in enumerate(zip(p.parts, self.panels.starts(), strict=False)):
-            place = _Place(self, f, number, tables[number], base, f.offset(panels, start), image, group, out, sums, odd)
+            at = f.offset(panels, start)
+            place = _Place(self, f, number, tables[number], base, at, image, group, out, sums, odd, waiting)
             last = f.min_int(first + s.rows, part.rows)
             if s.panels_inside:
-                for i, j, tile in self._tiles(f, part, first, last):
+                every = f.min_int(stop * s.vectors, self.panels.columns) - panel0 * s.vectors
+                ready = partial(place.written, panel=panel0, vectors=every)
+                for i, j, tile in self._tiles(f, part, first, last, ready):
                     for panel, vectors in self._panels(f, panel0, stop):
                         place.compute(i, j, tile, panel, vectors)
             else:
                 for panel, vectors in self._panels(f, panel0, stop):
-                    for i, j, tile in self._tiles(f, part, first, last):
+                    ready = partial(place.written, panel=panel, vectors=vectors)
+                    for i, j, tile in self._tiles(f, part, first, last, ready):
                         place.compute(i, j, tile, panel, vectors)
+        if self.moments is not None and waiting is not None:
+            waiting.flush()
+            ends = panel0 * s.vectors, f.min_int(stop * s.vectors, self.panels.columns)
+            self.moments.end(f, scratch, task % (p.n * self.blocks), *ends)
 
     def _odd(self, f: Function, panels: Value, group: Value, first: Value, stop: Value) -> Value:
         """Whether a weight of the task is infinite or no number: then products with zeros beyond the border count."""
@@ -230,20 +267,24 @@ class Direct:
                 yield f.i64(self.panels.full), self.panels.last
 
     def _tiles(
-        self, f: Function, part: Part, first: Value, last: Value
+        self, f: Function, part: Part, first: Value, last: Value, ready: Callable[[Value, int, int], None]
     ) -> Iterator[tuple[Value, Value, tuple[int, int]]]:
-        """Loops over the tiles of rows first..last of a part: whole ones, those at the right, those at the bottom."""
+        """Loops over the tiles of rows first..last of a part: whole ones, those at the right, those at the bottom.
+        ready(row, number of rows, columns): called when rows are complete."""
         high, wide = self.schedule.tile
         edge = part.cols % wide
         if part.rest:
             with f.when(f.compare("eq", last, part.rows)):
                 yield f.i64(part.rows - 1), f.i64(0), (1, part.rest)
+                ready(f.i64(part.rows - 1), 1, part.rest)
             last = f.min_int(last, part.rows - 1)
         with self._rows(f, first, last, high) as (row, done):
             yield from self._across(f, row, high, part.cols, wide, edge)
+            ready(row, high, part.cols)
         if high > 1:
             with f.loop(done.get(), last) as row:
                 yield from self._across(f, row, 1, part.cols, wide, edge)
+                ready(row, 1, part.cols)
 
     @contextmanager
     def _rows(self, f: Function, first: Value, last: Value, high: int) -> Iterator[tuple[Value, Variable]]:
@@ -290,6 +331,7 @@ class _Place:
     out: Value | None
     sums: Value | None
     odd: Value | None
+    waiting: Waiting | None
 
     def compute(self, row: Value, col: Value, tile: tuple[int, int], panel: Value, vectors: int) -> None:
         """One tile by one panel."""
@@ -311,10 +353,20 @@ class _Place:
             before, inside, steps = (f.select(self.odd, 0, f.load(bounds, "i64", 8 * i)) for i in range(3))
             table, count = f.offset(table, before), f.select(self.odd, count, inside)
             weights = f.offset(weights, steps * (vectors * k.arith.bytes))
+        if k.asks:
+            self._ask(row, col, tile, first, vectors)
         args = [source, weights, table, count, out]
         k.micro.call(f, tile, vectors, runs.unroll, args, mask if self.sums is None else None, kinds)
         if self.sums is not None:
             self._finish(row, col, tile, first, vectors)
+
+    def written(self, row: Value, high: int, cols: int, panel: Value, vectors: Value | int) -> None:
+        """Whole rows of some panels are there."""
+        k, p = self.kernel, self.kernel.problem
+        if self.waiting is not None:
+            first = panel * (k.schedule.vectors * k.arith.lanes)
+            place = (self.image * p.target[0] + row) * p.target[1]
+            self.waiting.add(place, self.f.i64(high * cols), first, p.outer - first, self.f.i64(vectors))
 
     def _coordinates(self, row: Value, col: Value) -> tuple[Value, Value]:
         """Row and column of the destination for a place of the part's grid."""
@@ -327,6 +379,12 @@ class _Place:
         down, right = self._coordinates(row, col)
         place = ((self.image * p.target[0] + down) * p.target[1] + right) * p.target[2] + self.group * p.outer + first
         return f.offset(self.out, place * WIDTH[self.kernel.out])  # type: ignore[arg-type]
+
+    def _ask(self, row: Value, col: Value, tile: tuple[int, int], first: Value, vectors: int) -> None:
+        f, down_right = self.f, self._coordinates(row, col)
+        channel = self.group * self.kernel.problem.outer + first
+        args = [self.image, *down_right, channel, *[f.i64(n) for n in (*tile, vectors)]]
+        f.call("@ask", "void", f.args[0], *args)
 
     def _finish(self, row: Value, col: Value, tile: tuple[int, int], first: Value, vectors: int) -> None:
         f, p = self.f, self.kernel.problem

@@ -6,8 +6,9 @@ all have either their channels last (vectors run along channels) or the width la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from treadle.base.dtypes import DType, float32
@@ -18,8 +19,9 @@ from treadle.kernels.expr import Emitter, strides
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates import gemm_finish
-from treadle.kernels.templates.conv_micro import Arith
+from treadle.kernels.templates.conv_micro import LINE, Arith
 from treadle.kernels.templates.conv_pack import transposed
+from treadle.kernels.templates.conv_sums import Moments
 
 Places = tuple[dict[Source, Value], list[Value]]
 
@@ -51,6 +53,7 @@ class Tail:
     letters: str
     along: str
     target: Target
+    moments: Moments | None = None  # also wanted of an output (see conv_sums)
 
     @property
     def last(self) -> bool:
@@ -60,16 +63,38 @@ class Tail:
     def plain(self, order: str) -> bool:
         """Whether the sums go, rounded, to one output with its axes in this order."""
         outputs = self.finish.outputs
-        axes = [self._axis(c) for c in order if c in self.letters + self.along]
-        divided = any(len(parts) > 1 for kind in self.finish.axes.values() for parts in kind)
-        if len(outputs) != 1 or divided or outputs[0].expr != read_at(self.finish.product):
+        if len(outputs) != 1 or outputs[0].expr != read_at(self.finish.product):
             return False
-        return [a for a in outputs[0].axes if a.extent > 1] == [a for a in axes if a.extent > 1]
+        return self.in_order(0, order)
+
+    def in_order(self, output: int, order: str) -> bool:
+        """Whether an output has its axes in this order."""
+        if any(len(parts) > 1 for kind in self.finish.axes.values() for parts in kind):
+            return False
+        axes = [self._axis(c) for c in order if c in self.letters + self.along]
+        return [a for a in self.finish.outputs[output].axes if a.extent > 1] == [a for a in axes if a.extent > 1]
+
+    def aliases(self, inputs: int) -> tuple[tuple[int, int], ...]:
+        """(output, input) pairs of a kernel with so many inputs that may share memory."""
+        return tuple([(self.finish.outputs[i].buffer - inputs, buffer) for i, buffer in self.finish.aliases()])
 
     def _axis(self, letter: str) -> Axis:
         if letter == self.along:
             return self.finish.along
         return self.finish.axes["b"][self.letters.index(letter)][0]
+
+    def counts_places(self) -> bool:
+        """Whether operands and outputs depend on image, row and column only by the number of the place among all: then
+        that number may be given for the last of them that there is, with 0 for the others."""
+        groups = [self.finish.axes["b"][i] for i, c in enumerate(self.letters) if c in "nhw"]
+        wanted = [a for parts in groups for a in parts]
+        if not groups or self.along == "w" or any(len(parts) > 1 for parts in groups):
+            return False
+        for axes in [*[o.axes for o in self.finish.outputs], *[axes for _, axes in self.finish.read_at()]]:
+            own = [i for i, a in enumerate(axes) if a in wanted]
+            if own and ([axes[i] for i in own] != wanted or own[-1] - own[0] + 1 != len(own)):
+                return False
+        return True
 
     def places(self, f: Function, buffers: Value) -> Places:
         """Addresses of operands and outputs."""
@@ -83,25 +108,65 @@ class Tail:
         mask: Value | None, arith: Arith,
     ) -> None:  # fmt: skip
         """All outputs of one vector of sums; `at` has the first lane's index along each axis of the result."""
-        axes: dict[Axis, Value] = {}
-        for letter, parts in zip(self.letters, self.finish.axes["b"], strict=True):
-            spread(axes, parts, at[letter])
-        spread(axes, self.finish.axes["n"][0], at[self.along])
+        self.vectors(f, places, [at], [sums], mask, arith)
+
+    def vectors(
+        self, f: Function, places: Places, at: Sequence[Mapping[str, Value]], sums: Sequence[Value],
+        mask: Value | None, arith: Arith,
+    ) -> None:  # fmt: skip
+        """All outputs of some vectors of sums; nothing is stored before all is computed, so that LLVM sees that what
+        they have in common (values of the channel) is the same."""
+        found: list[tuple[Value, Value]] = []
+        for here, each in zip(at, sums, strict=True):
+            found += self._outputs(f, places, here, each, mask, arith)
+        for value, to in found:
+            if mask is None:
+                f.store(value, to)
+            else:
+                f.store_masked(value, to, mask)
+
+    def _outputs(
+        self, f: Function, places: Places, at: Mapping[str, Value], sums: Value, mask: Value | None, arith: Arith
+    ) -> list[tuple[Value, Value]]:
+        """Vectors and their addresses."""
+        axes = self._indices(at)
         dtype = self.finish.product.type.dtype
         value = sums if dtype is float32 else arith.narrow(sums, dtype.short)
         emitter = Emitter(
             f, arith.lanes, axes, self.finish.along, places[0], {self.finish.product: value}, mask, self.target
         )
-        values = [emitter.stored(out.expr) for out in self.finish.outputs]
-        for out, place, each in zip(self.finish.outputs, places[1], values, strict=True):
-            index = f.i64(0)
-            for axis, step in zip(out.axes, strides([a.extent for a in out.axes]), strict=True):
-                index = index + axes[axis] * step
-            to = f.offset(place, index * out.expr.dtype.bytes)
-            if mask is None:
-                f.store(each, to)
-            else:
-                f.store_masked(each, to, mask)
+        found = []
+        for out, place in zip(self.finish.outputs, places[1], strict=True):
+            found.append((emitter.stored(out.expr), _address(f, place, out.axes, axes, out.expr.dtype.bytes)))
+        return found
+
+    def _indices(self, at: Mapping[str, Value]) -> dict[Axis, Value]:
+        axes: dict[Axis, Value] = {}
+        for letter, parts in zip(self.letters, self.finish.axes["b"], strict=True):
+            spread(axes, parts, at[letter])
+        spread(axes, self.finish.axes["n"][0], at[self.along])
+        return axes
+
+    def ask(self, f: Function, places: Places, at: Mapping[str, Value], count: Value | int) -> None:
+        """Have the lines on their way that so many elements behind each other will need: of outputs, and of operands
+        that have an element of their own for each. Vectors run along the channels."""
+        axes = self._indices(at)
+        every = {*[a for parts in self.finish.axes["b"] for a in parts], *self.finish.axes["n"][0]}
+        wanted = [(places[0][source], source.type.dtype.bytes, order, False) for source, order in self.finish.read_at()]
+        wanted = [w for w in wanted if every <= set(w[2])]
+        outputs = zip(self.finish.outputs, places[1], strict=True)
+        wanted += [(place, out.expr.dtype.bytes, out.axes, True) for out, place in outputs]
+        for start, size, order, written in wanted:
+            here = _address(f, start, order, axes, size)
+            with f.loop(0, f.i64(count) * size, LINE) as line:
+                f.prefetch(here, line, write=written)
+
+
+def _address(f: Function, start: Value, order: tuple[Axis, ...], axes: Mapping[Axis, Value], size: int) -> Value:
+    index = f.i64(0)
+    for axis, step in zip(order, strides([a.extent for a in order]), strict=True):
+        index = index + axes[axis] * step
+    return f.offset(start, index * size)
 
 
 def spread(axes: dict[Axis, Value], parts: list[Axis], index: Value) -> None:
@@ -122,7 +187,9 @@ def read(
     left, right = (Operand(i) for i in operands)
     problem: Any = Dims(dims, anchor.outputs[0].dtype, anchor, left, right)
     finish = gemm_finish.read(body, problem)
-    return None if finish is None else Tail(finish, letters, along, target)
+    if finish is None or finish.width_divides():  # a vector would reach from one part of the axis into the next
+        return None
+    return Tail(finish, letters, along, target)
 
 
 @dataclass
@@ -143,27 +210,74 @@ class TileTail:
         f = Function(module, name, ["ptr", "ptr", *["i64"] * 8], linkage="internal", attrs="noinline")
         buffers, sums, image, row, col, channel, limit, high, wide, vectors = f.args
         places = self.tail.places(f, buffers)
-        with f.loop(0, high) as i:
-            if self.tail.last:
-                with f.loop(0, wide) as j:
-                    at = self._at(f, image, row + i * self.steps[0], col + j * self.steps[1])
-                    here = f.offset(sums, i * self.pitch[0], j * self.pitch[1])
-                    with f.loop(0, vectors) as v:
-                        first = v * self.arith.lanes
-                        total = f.load(here, self.arith.vector, v * self.arith.bytes)
-                        some = f.mask(limit - first, self.arith.lanes) if self.edges else None
-                        self.tail.vector(f, places, {**at, "o": channel + first}, total, some, self.arith)
-            else:
-                here = f.offset(sums, i * self.pitch[0])
+        if not self.tail.last:
+            with f.loop(0, high) as i:
                 at = {"n": image, "h": row + i * self.steps[0], "w": col}
-                self._across(f, places, here, at, channel, limit, wide, vectors)
+                self._across(f, places, f.offset(sums, i * self.pitch[0]), at, channel, limit, wide, vectors)
+            f.give()
+            return
+        with f.loop(0, vectors) as v:
+            first = v * self.arith.lanes
+            start = f.offset(sums, v * self.arith.bytes)
+            down, right = (image, row), (col, channel + first)
+            if not self.edges:
+                self._places(f, places, start, down, right, None)
+            else:
+                left = limit - first
+                f.either(
+                    f.compare("sge", left, self.arith.lanes),
+                    partial(self._places, f, places, start, down, right, None),
+                    partial(self._places, f, places, start, down, right, f.mask(left, self.arith.lanes)),
+                )
         f.give()
+
+    def write_ask(self, module: Module, name: str) -> None:
+        """Add void(buffers, image, row, col, channel, high, wide, vectors), to be called some time before a tile is
+        finished: what it will read and write is on its way then. Of outputs with their channels last."""
+        f = Function(module, name, ["ptr", *["i64"] * 7], linkage="internal", attrs="noinline")
+        buffers, image, row, col, channel, high, wide, vectors = f.args
+        places = self.tail.places(f, buffers)
+        with f.loop(0, high) as i, f.loop(0, wide) as j:
+            at = self._at(f, image, row + i * self.steps[0], col + j * self.steps[1])
+            self.tail.ask(f, places, {**at, "o": channel}, vectors * self.arith.lanes)
+        f.give()
+
+    def _places(
+        self, f: Function, places: Places, sums: Value, down: tuple[Value, Value], right: tuple[Value, Value],
+        mask: Value | None,
+    ) -> None:  # fmt: skip
+        """One vector of channels of all places, some of a row at a time."""
+        (image, row), (col, channel), (high, wide) = down, right, f.args[7:9]
+
+        def finish(i: Value, j: Value, count: int) -> None:
+            here = f.offset(sums, i * self.pitch[0], j * self.pitch[1])
+            totals = [f.load(here, self.arith.vector, n * self.pitch[1]) for n in range(count)]
+            at = [self._at(f, image, row + i * self.steps[0], col + (j + n) * self.steps[1]) for n in range(count)]
+            self.tail.vectors(f, places, [{**a, "o": channel} for a in at], totals, mask, self.arith)
+
+        with f.loop(0, high) as i:
+            done = f.variable("i64", 0)
+            if self.block > 1:
+                with f.loop(0, wide - (self.block - 1), self.block) as j:
+                    finish(i, j, self.block)
+                    done.set(j + self.block)
+            with f.loop(done.get(), wide) as j:
+                finish(i, j, 1)
+
+    @property
+    def block(self) -> int:
+        """Places of a row that are finished together."""
+        wide = self.pitch[0] // self.pitch[1]
+        return max((n for n in range(2, 8) if wide % n == 0), default=min(wide, 4))
 
     def _at(self, f: Function, image: Value, row: Value, col: Value) -> dict[str, Value]:
         height, width, joined = self.flat
         if not joined:
             return {"n": image, "h": row, "w": col}
         place = row * joined + col
+        if self.tail.counts_places():
+            last = max(self.tail.letters.replace("o", ""), key="nhw".index)
+            return {"n": f.i64(0), "h": f.i64(0), "w": f.i64(0), last: place}
         return {"n": place // (height * width), "h": place // width % height, "w": place % width}
 
     def _across(

@@ -17,6 +17,7 @@ from treadle.kernels.target import Target
 
 STEP = 4  # bytes of a step
 RUN = 24  # bytes of a run of steps in the taps' table: offset, steps, kind
+LINE = 64  # bytes of the caches' lines
 SIDE = 16  # rows of an AMX tile, and steps in one
 
 
@@ -101,10 +102,14 @@ class Pitches:
 class Micro:
     """The functions of one kernel, made when they are first asked for."""
 
-    def __init__(self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False) -> None:
+    def __init__(
+        self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False, ahead: bool = False
+    ) -> None:
         """out: dtype of the elements written. tiles: multiply by AMX: a run of steps is whole tiles, and whole tiles of
-        places may be read behind the places that there are."""
+        places may be read behind the places that there are. ahead: the places of a tile lie side by side in memory, and
+        those of the next tile behind them: they are asked for meanwhile."""
         self.module, self.arith, self.pitches, self.out, self.tiles = module, arith, pitches, out, tiles
+        self.ahead = ahead
         self._made: dict[tuple[tuple[int, int], int, bool, int, Kinds], str] = {}
 
     def call(
@@ -154,8 +159,14 @@ class Micro:
     ) -> None:  # fmt: skip
         """Steps side by side, for some places."""
         panel = len(own[1][0]) * self.arith.bytes
+        tile = len(own[0]) * self.pitches.col
+        front = f.variable("ptr", f.offset(here.get(), tile)) if self.ahead else None
         with f.loop(0, steps, unroll):
             a, b = here.get(), at.get()
+            if front is not None:
+                for line in range(0, len(own[0]) * unroll * STEP, LINE):
+                    f.prefetch(front.get(), line)
+                front.set(f.offset(front.get(), len(own[0]) * unroll * STEP))
             for u in range(unroll):
                 self._step(f, f.offset(a, u * STEP), f.offset(b, u * panel), *own)
             here.set(f.offset(a, unroll * STEP))

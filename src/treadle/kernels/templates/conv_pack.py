@@ -12,6 +12,8 @@ from treadle.kernels.llvm import Function, Module, Value, vector
 from treadle.kernels.templates.conv_micro import MEMORY, WIDTH, Arith
 from treadle.kernels.templates.conv_shape import Problem
 
+_FEW = 4  # channels that are put together without squares
+
 
 def transposed(f: Function, rows: list[Value]) -> list[Value]:
     """The columns of a square of vectors (a power of two of them), by perfect shuffles."""
@@ -93,7 +95,7 @@ class Panels:
         buffers, task, scratch = f.args
         source, out = f.load(buffers, "ptr", 8 * weights), f.load(buffers, "ptr", 8 * workspace)
         group, column = task // self.columns, task % self.columns
-        self._collect(f, source, scratch, group, column)
+        self.collect(f, source, scratch, group, column)
         self._flag(f, scratch, f.offset(out, self.starts()[-1], task * 8))
         for i, start in enumerate(self.starts()[:-1]):
             self._order(f, module, i, scratch, f.offset(out, start), group, column)
@@ -110,7 +112,8 @@ class Panels:
 
     # Stage 1: vectors [tap][inner channel] of the column's lanes, in scratch, as f32.
 
-    def _collect(self, f: Function, source: Value, scratch: Value, group: Value, column: Value) -> None:
+    def collect(self, f: Function, source: Value, scratch: Value, group: Value, column: Value) -> None:
+        """A column's weights as vectors [tap][inner channel] of its lanes, in scratch."""
         p, lanes = self.problem, self.arith.lanes
         first = column * lanes
         if not p.backward:
@@ -286,6 +289,9 @@ class Copy:
         lanes, width = self.arith.lanes, WIDTH[self.dtype]
         kind, plane = vector(MEMORY[self.dtype], lanes), self.rows * self.columns * width
         filled = min(-(-self.channels // self.whole) * self.whole, self.pitch)
+        if filled == self.pitch <= _FEW:
+            self._interleaved(f, source, out, count)
+            return
         with f.loop(0, self.channels, lanes) as c, f.loop(0, count, lanes) as x:
             rows = []
             for i in range(lanes):
@@ -298,3 +304,26 @@ class Copy:
                 there = f.compare("slt", x + i, count)
                 mask = f.mask(f.select(there, f.i64(filled) - c, 0), lanes) if count % lanes else some
                 f.store_masked(value, out, mask, ((x + i) * self.pitch + c) * self.element)
+
+    def _interleaved(self, f: Function, source: Value, out: Value, count: int) -> None:
+        """The same for a few channels: a vector of places of each, put together by shuffles."""
+        lanes, width, pitch = self.arith.lanes, WIDTH[self.dtype], self.pitch
+        kind, plane = vector(MEMORY[self.dtype], lanes), self.rows * self.columns * width
+        with f.loop(0, count, lanes) as x:
+            some = f.mask(f.i64(count) - x, lanes) if count % lanes else None
+            places = [f.offset(source, x * width, c * plane) for c in range(self.channels)]
+            rows = [f.load(p, kind) if some is None else f.load_masked(p, kind, some) for p in places]
+            rows = [self._moved(row) for row in rows]
+            rows += [f.constant(0, rows[0].type)] * (pitch - self.channels)
+            for v in range(pitch):
+                at = [divmod(v * lanes + i, pitch) for i in range(lanes)]  # place and channel of each lane
+                made = rows[0]
+                for c in range(1, pitch):  # lanes of the channels before this one are at their place from c = 2 on
+                    before = [place if c == 1 else i for i, (place, _) in enumerate(at)]
+                    order = [lanes + place if own == c else b for b, (place, own) in zip(before, at, strict=True)]
+                    made = f.shuffle(made, rows[c], order)
+                to = f.offset(out, (x * pitch + v * lanes) * self.element)
+                if some is None:
+                    f.store(made, to)
+                else:
+                    f.store_masked(made, to, f.mask((f.i64(count) - x) * pitch - v * lanes, lanes))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
+from treadle.kernels.templates.conv_depthwise_rows import fits
 from treadle.kernels.templates.conv_direct import SCRATCH, Buffers, Direct, Schedule
 from treadle.kernels.templates.conv_micro import SIDE, WIDTH, arith
 from treadle.kernels.templates.conv_shape import Problem, Spec, joined, pointwise
@@ -194,8 +195,11 @@ def _longer_rows(spec: Spec) -> Spec:
     return replace(spec, n=1, size=size, out=size)
 
 
-def depthwise_schedules(sizes: Problem | Spec, target: Target, dtype: str) -> list[DepthwiseSchedule]:
-    """Schedules of a depthwise convolution: of a Problem for its outputs, of a Spec for its weight gradient."""
+def depthwise_schedules(
+    sizes: Problem | Spec, target: Target, dtype: str, planar: bool = True
+) -> list[DepthwiseSchedule]:
+    """Schedules of a depthwise convolution: of a Problem for its outputs, of a Spec for its weight gradient. planar:
+    the source has its channels first, it has to be copied."""
     if isinstance(sizes, Problem):
         rows, cols = max((part.rows, part.cols) for part in sizes.parts)
         taps, row_places = sizes.taps, sizes.source[1] * sizes.step_in[0]
@@ -213,7 +217,11 @@ def depthwise_schedules(sizes: Problem | Spec, target: Target, dtype: str) -> li
         for r in dict.fromkeys((high, 1))
         for w in best
     ]
-    return [s for s in made if _depthwise(sizes, s, target, dtype).scratch() <= SCRATCH][: len(best)]
+    found = [s for s in made if _depthwise(sizes, s, target, dtype).scratch() <= SCRATCH][: len(best)]
+    if planar or not isinstance(sizes, Problem):
+        return found
+    bare = [replace(s, copy=False) for s in made[: len(best)] if fits(sizes, s.width)]
+    return [s for s in bare if sizes.source[1] * channels * 4 + 256 <= SCRATCH] + found
 
 
 def _depthwise(

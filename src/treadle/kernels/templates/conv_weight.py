@@ -14,7 +14,7 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, Variable, vector
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_finish import Tail
-from treadle.kernels.templates.conv_micro import WIDTH, arith
+from treadle.kernels.templates.conv_micro import WIDTH, Arith, arith
 from treadle.kernels.templates.conv_pack import Copy, transposed
 from treadle.kernels.templates.conv_shape import Spec, Tap, weight_gradient_taps
 
@@ -400,7 +400,7 @@ class Weight:
         elif len(self.taps) == 1:
             row = scratch
         else:
-            self._turned(f, scratch, row)
+            by_channel(f, self.arith, scratch, self.line, len(self.taps), self.inner, row)
         run = self.inner * spec.kernel[0] * spec.kernel[1]
         places = store.places(f, buffers) if store else None
         with f.loop(0, run, self.lanes) as at:
@@ -421,14 +421,15 @@ class Weight:
             value = f.load(sums, "float", ((a * across + b) * self.inner + c) * 4)
             f.store(value, row, ((c * self.spec.kernel[0] + a) * across + b) * 4)
 
-    def _turned(self, f: Function, sums: Value, row: Value) -> None:
-        """[tap][channel] to [channel][tap]."""
-        taps, lanes = len(self.taps), self.lanes
-        with f.loop(0, self.inner, lanes) as c, f.loop(0, taps, lanes) as t:
-            rows = []
-            for i in range(lanes):
-                tap = f.min_int(t + i, taps - 1)
-                rows.append(f.load(sums, self.arith.vector, tap * self.line + c * 4))
-            for i, value in enumerate(transposed(f, rows)):
-                count = f.select(f.compare("slt", c + i, self.inner), f.min_int(f.i64(taps) - t, lanes), 0)
-                f.store_masked(value, row, f.mask(count, lanes), ((c + i) * taps + t) * 4)
+
+def by_channel(f: Function, how: Arith, sums: Value, line: int, taps: int, channels: int, row: Value) -> None:
+    """[tap][channel], `line` bytes from tap to tap, to [channel][tap]."""
+    lanes = how.lanes
+    with f.loop(0, channels, lanes) as c, f.loop(0, taps, lanes) as t:
+        rows = []
+        for i in range(lanes):
+            tap = f.min_int(t + i, taps - 1)
+            rows.append(f.load(sums, how.vector, tap * line + c * 4))
+        for i, value in enumerate(transposed(f, rows)):
+            count = f.select(f.compare("slt", c + i, channels), f.min_int(f.i64(taps) - t, lanes), 0)
+            f.store_masked(value, row, f.mask(count, lanes), ((c + i) * taps + t) * 4)

@@ -7,7 +7,8 @@ like float16, as float32 from converted operands. Sums are float32 and are round
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from treadle.base.dtypes import bfloat16, float32
@@ -27,6 +28,7 @@ from treadle.kernels.templates.gemm_tile import Schedule, in_place
 _TASK_FLOPS = 2e6  # of a task that is worth to be claimed by a thread
 _LINE_BYTES = 128 << 10  # that a task of dot products reads
 _PAGE = 4096  # bytes; lines so far apart compete for the same places in a cache
+_FEW = 96  # rows, for which packing the other operand costs more than a tenth of their product
 _LEAST = 512  # multiplications of a product; many smaller ones are no work for tiles
 _MOST = 6  # plans
 _MOST_CACHE = 2 << 20  # bytes of the second cache that are made use of
@@ -40,19 +42,42 @@ def plans(body: Fn, target: Target) -> list[Plan]:
     problem, finish, isa = found
     kind = "gemm pairs" if isa.pairs else "gemm"
     schedules = list(dict.fromkeys(schedules_for(problem, finish, isa, target)))[:_MOST]
-    return [Plan(f"{kind} {s}", partial(make, body, problem, finish, isa, target, s)) for s in schedules]
+    given = body, problem, finish, isa, target
+    return [Plan(f"{kind} {s}", partial(make, *given, s), _apart(partial(make, *given), problem, s)) for s in schedules]
+
+
+def _apart(
+    make: Callable[[Schedule], Kernel], problem: Problem, schedule: Schedule | DotSchedule
+) -> Callable[[], Kernel] | None:
+    """The same with B packed as a whole, where each task packs its part."""
+    if type(schedule) is not Schedule or schedule.share or not schedule.pack_b or problem.batches > 1:
+        return None
+    return partial(make, replace(schedule, share=True))
 
 
 def _read(body: Fn, target: Target) -> tuple[Problem, Finish, Isa] | None:
     found = [p for p in (gemm_problem.read(body, swapped) for swapped in (False, True)) if p is not None]
     for problem in sorted(found, key=lambda p: p.n == 1):
         isa = Isa.of(target, multiplies_pairs(problem, target))
-        if not _packable(problem) or (problem.batches > 1 and problem.m * problem.n * problem.k < _LEAST):
+        if not packable(problem) or (problem.batches > 1 and problem.m * problem.n * problem.k < _LEAST):
+            continue
+        if _repeats(problem, isa):
             continue
         finish = gemm_finish.read(body, problem)
         if finish is not None and finish.width_divides() % isa.lanes == 0:
             return problem, finish, isa
     return None
+
+
+def _repeats(problem: Problem, isa: Isa) -> bool:
+    """Whether one large operand would be packed for each of many small products: its rows are rows of one product if
+    the other operand is copied into their order first, which is less work."""
+    if problem.batches == 1 or problem.flops < 2 * _TASK_FLOPS:
+        return False
+    left, right = problem.left, problem.right
+    shared_right = not any(right.batch) and not in_place(right, isa, True) and problem.n > 4 * problem.m
+    shared_left = not any(left.batch) and not in_place(left, isa, False) and problem.m > 4 * problem.n
+    return (shared_right and problem.m < _FEW) or (shared_left and problem.n < _FEW)
 
 
 def multiplies_pairs(problem: Problem, target: Target) -> bool:
@@ -62,7 +87,7 @@ def multiplies_pairs(problem: Problem, target: Target) -> bool:
     return target.has("avx512bf16") and (narrow or (problem.precision == "medium" and problem.dtype is float32))
 
 
-def _packable(problem: Problem) -> bool:
+def packable(problem: Problem) -> bool:
     """Whether each operand has an axis along which it lies without gaps, as packing wants it."""
     left, right = problem.left, problem.right
     tall = left.inner == 1 or left.outer == 1 or problem.m == 1 or problem.k == 1
@@ -86,7 +111,9 @@ def make(
         )
         phases, workspace = gemm_tile.build(made, module), made.workspace
     text = launch.finish(module, phases, buffers + bool(workspace), tiles=isinstance(schedule, AmxSchedule))
-    return Kernel(body.in_types, body.out_types, text, workspace, finish.aliases())
+    shared = isinstance(schedule, Schedule) and schedule.share and store.totals is None
+    packs = problem.right.param if shared else -1
+    return Kernel(body.in_types, body.out_types, text, workspace, finish.aliases(), packs)
 
 
 def schedules_for(problem: Problem, finish: Finish, isa: Isa, target: Target) -> Iterator[Schedule | DotSchedule]:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from treadle.base.dtypes import bfloat16, float16, float32
+from treadle.base.dtypes import bfloat16, float16, float32, int32
 from treadle.formula.expr import Axis, Expr, Placeholder, Source, call, const
 from treadle.formula.expr import read as read_at
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.types import TensorType
 from treadle.kernels import llvm, vmath
-from treadle.kernels.expr import Emitter, lowered, refuses
+from treadle.kernels.expr import Emitter, lowered, refuses, rounded_late
 from treadle.kernels.llvm import Function, Module
 from treadle.kernels.microkernels import Isa, Tile, first_lanes
 from treadle.kernels.target import Target
@@ -75,10 +75,10 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the sums go to one float output as they are."""
+        """Whether the sums go to one output as they are."""
         only = self.outputs[0]
         divided = any(len(parts) > 1 for kind in self.axes.values() for parts in kind)
-        plain = only.expr is self._sum() and only.expr.dtype is float32 and self.problem.dtype is float32
+        plain = only.expr is self._sum() and self.problem.dtype in (float32, int32)
         return len(self.outputs) == 1 and plain and not divided and not only.summed
 
     def _sum(self) -> Expr:
@@ -102,6 +102,10 @@ class Finish:
                     found.append((i, buffer))
                     break
         return tuple(found)
+
+    def read_at(self) -> list[tuple[Placeholder, tuple[Axis, ...]]]:
+        """The operands that are read, and by which axes."""
+        return [(source, axes) for source, found in self._places.items() for axes in found]
 
     _places: dict[Placeholder, list[tuple[Axis, ...]]] = field(default_factory=dict)
 
@@ -152,7 +156,7 @@ class _Reader:
             value, buffer = self.sums.get(out, out), len(self.body.params) + i
             if value not in self.axes:
                 raise _Refuse
-            expr = lowered(self._expr(value, self.axes[value]))
+            expr = rounded_late(lowered(self._expr(value, self.axes[value])))
             own = tuple(self.finish.axes["n"][0]) if out in self.sums else self.axes[out]
             self.finish.outputs.append(Output(expr, own, buffer, out in self.sums))
         if refuses([o.expr for o in self.finish.outputs]):
@@ -364,7 +368,7 @@ class _Rows:
         here = dict(axes)
         _spread(here, self.finish.axes["n"][0], column + lane)
         value = f.load(f.offset(sums, lane * 4), isa.sums)
-        if self.finish.problem.dtype is not float32:
+        if self.finish.problem.dtype.bits == 16:
             kind = vmath.half_kind(self.finish.problem.dtype)
             value = vmath.narrow(value, kind, isa.narrows if kind == "bfloat" else isa.halves)
         emitter = Emitter(f, isa.lanes, here, self.finish.along, self.places, {self.finish.product: value}, mask,

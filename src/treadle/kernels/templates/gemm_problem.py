@@ -91,18 +91,18 @@ class Problem:
         return tuple(found["b"]), (found["m"] or [0])[0], (found["n"] or [0])[0]
 
 
-def read(body: Fn, swapped: bool = False) -> Problem | None:
+def read(body: Fn, swapped: bool = False, kinds: Sequence[DType] = _FLOATS) -> Problem | None:
     """The product in a function that has exactly one, None if there is another number or one that is not taken.
 
-    swapped: with the second operand on the left, so that rows become columns.
+    swapped: with the second operand on the left, so that rows become columns. kinds: types of operands and results.
     """
     anchors = [n for n in body.nodes if n.op.rules.get("group") == "product"]
     if len(anchors) != 1 or any(True for n in body.nodes for _ in n.regions()):
         return None
     anchor, names = anchors[0], axes_of(anchors[0])
-    if anchor.outputs[0].dtype not in _FLOATS or names is None or not anchor.outputs[0].type.size:
+    if anchor.outputs[0].dtype not in kinds or names is None or not anchor.outputs[0].type.size:
         return None
-    sides = [_named(body, v, letters) for v, letters in zip(anchor.inputs, names.ins, strict=True)]
+    sides = [_named(body, v, letters, kinds) for v, letters in zip(anchor.inputs, names.ins, strict=True)]
     if sides[0] is None or sides[1] is None:
         return None
     x, y = (sides[1], sides[0]) if swapped else (sides[0], sides[1])
@@ -118,16 +118,16 @@ class _Named:
     sizes: dict[str, int]
 
 
-def _named(body: Fn, value: Value, names: Sequence[str]) -> _Named | None:
-    view = view_of(body, value)
+def _named(body: Fn, value: Value, names: Sequence[str], kinds: Sequence[DType]) -> _Named | None:
+    view = view_of(body, value, kinds)
     if view is None:
         return None
     return _Named(view, dict(zip(names, view.strides, strict=True)), dict(zip(names, view.sizes, strict=True)))
 
 
 # ------------------------------------------------------------------------------------------------- operands to inputs
-def view_of(body: Fn, value: Value) -> View | None:
-    """How the value is read from an input, if by index arithmetic and casts alone."""
+def view_of(body: Fn, value: Value, kinds: Sequence[DType] = _FLOATS) -> View | None:
+    """How the value is read from an input, if by index arithmetic and casts alone. kinds: element types that may be."""
     path: list[Node] = []
     now = value
     while now.node is not None:
@@ -135,10 +135,10 @@ def view_of(body: Fn, value: Value) -> View | None:
             return None
         path.append(now.node)
         now = now.node.inputs[0]
-    if now.dtype not in _FLOATS or value.dtype not in _FLOATS:
+    if now.dtype not in kinds or value.dtype not in kinds:
         return None
-    kinds = [now.dtype, *[n.outputs[0].dtype for n in reversed(path) if n.op is cast]]
-    if sum(a is not b for a, b in pairwise(kinds)) > 1:
+    types = [now.dtype, *[n.outputs[0].dtype for n in reversed(path) if n.op is cast]]
+    if sum(a is not b for a, b in pairwise(types)) > 1:
         return None
     offset, sizes, strides = 0, now.shape, dense(now.shape)
     for node in reversed(path):

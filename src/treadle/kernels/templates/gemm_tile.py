@@ -234,6 +234,12 @@ class Gemm:
             with f.loop(f.max_int(rows[0], first), f.min_int(rows[1], end)) as panel:
                 yield height, panel, panel * self.height + f.min_int(panel, self.taller)
 
+    def rows_of(self, f: Function, task: Value) -> tuple[Value, Value]:
+        """The rows of a task whose columns are all."""
+        ends = [f.min_int((task + i) * self.s.high, self.row_panels) for i in range(2)]
+        first, end = [panel * self.height + f.min_int(panel, self.taller) for panel in ends]
+        return first, end
+
     def _row(self, f: Function, a: Value, row: Value) -> Value:
         return f.offset(a, row * (self.p.left.outer * self.p.left.dtype.bytes))
 

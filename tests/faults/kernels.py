@@ -1,0 +1,163 @@
+"""Planted faults of the kernel engine (see `faults.py`)."""
+
+from __future__ import annotations
+
+from tests.faults.kinds import Fault
+
+_RANDOM = "tests/kernels/test_random.py::test_"
+KERNELS = [
+    Fault(
+        "llvm: a masked load may become one of all lanes",
+        "kernels/llvm.py",
+        "return self._fenced(value) if size(type) % 4 == 0 else value",
+        "return value",
+        (f"{_RANDOM}a_masked_load_before_an_instruction_under_the_same_mask_stays_masked",),
+    ),
+    Fault(
+        "loops: single numbers are written by phases of their own",
+        "kernels/templates/_schedule.py",
+        "groups.setdefault(item.axes or _NONE, [])",
+        'groups.setdefault(item.axes or (Axis("one", 1),), [])',
+        (f"{_RANDOM}single_numbers_that_share_memory_are_read_before_they_are_written",),
+    ),
+    Fault(
+        "conv: vectors reach into the next part of a divided axis",
+        "kernels/templates/conv_finish.py",
+        "if finish is None or finish.width_divides():",
+        "if finish is None:",
+        (f"{_RANDOM}operands_that_divide_the_axis_of_a_weight_gradient_s_vectors_are_not_taken",),
+    ),
+    Fault(
+        "launch: a kernel's second half finds the weights where their panels should be",
+        "kernels/launch.py",
+        "order = [work if i == operand and not behind else i for i in range(work)]",
+        "order = [i for i in range(work)]",
+        ("tests/api/test_prepared.py::test_panels_follow_the_weights",),
+    ),
+    Fault(
+        "panels: parameters that are still read are left out",
+        "transforms/panels.py",
+        "if i < spare or p in read]",
+        "if i < spare]",
+        ("tests/transforms/test_panels.py",),
+    ),
+    Fault(
+        "prepared: scales are folded whatever the numbers are",
+        "api/prepared.py",
+        "if self._checked and not pjrt.to_numpy(made.pop()).all():",
+        "if self._checked and made.pop() is None:",
+        ("tests/api/test_prepared.py::test_numbers_that_cannot_be_folded_run_as_they_are",),
+    ),
+    Fault(
+        "fold: a weight that becomes zero counts as one that was",
+        "transforms/fold_scales.py",
+        "every = reduce_and(logical_and(small, same)",
+        "every = reduce_and(logical_and(small, small)",
+        ("tests/transforms/test_fold_scales.py::test_a_weight_that_becomes_zero_is_told",),
+    ),
+    Fault(
+        "launch: a call's context is not freed",
+        "kernels/launch.py",
+        '        f.intrinsic("free", "void", ctx)\n',
+        "        f.i64(0)\n",
+        ("tests/kernels/test_many_calls.py::test_calls_of_the_code_itself",),
+    ),
+    Fault(
+        "launch: threads share a place for scratch",
+        "kernels/launch.py",
+        "atomicrmw xchg ptr {flag.name}, i64 1 acquire",
+        "atomicrmw xchg ptr {flag.name}, i64 0 acquire",
+        ("tests/kernels/test_threads.py::test_more_calls_at_once_than_there_are_places_for_scratch",),
+    ),
+    Fault(
+        "moments: what lies between the means of two runs is not counted",
+        "kernels/templates/conv_sums.py",
+        "about + inside + apart * apart * weight",
+        "about + inside",
+        ("tests/kernels/test_conv_sums.py::test_moments_of_what_is_written[many places]",),
+    ),
+    Fault(
+        "moments: what lies between the means of two tasks is not counted",
+        "kernels/templates/conv_sums.py",
+        "squares.get() + about + apart * apart * count",
+        "squares.get() + about",
+        ("tests/kernels/test_conv_sums.py::test_moments_of_what_is_written[many places]",),
+    ),
+    Fault(
+        "moments: an infinite base",
+        "kernels/templates/conv_sums.py",
+        'return f.select(f.compare("oeq", value - value, 0.0), value, 0.0)',
+        "return value",
+        ("tests/kernels/test_conv_sums.py::test_infinity_and_nan",),
+    ),
+    Fault(
+        "moments: the last places of a task are forgotten",
+        "kernels/templates/conv_direct.py",
+        "            waiting.flush()\n",
+        "",
+        ("tests/kernels/test_conv_sums.py::test_moments_of_what_is_written[wide]",),
+    ),
+    Fault(
+        "int8: sums begin with 0 where bytes were shifted",
+        "kernels/templates/gemm_int8.py",
+        "f.store(totals[v].get() * -128, target,",
+        "f.store(totals[v].get() * 0, target,",
+        ("tests/kernels/test_gemm_int8.py::test_the_largest_numbers",),
+    ),
+    Fault(
+        "int8: signed bytes are taken for unsigned ones",
+        "kernels/templates/gemm_int8.py",
+        "return units ^ _signed(_SIGNS) if self.shifted else units",
+        "return units",
+        ("tests/kernels/test_gemm_int8.py::test_the_largest_numbers",),
+    ),
+    Fault(
+        "lifetimes: the memory of a value that is read later",
+        "lower/lifetimes.py",
+        "and not self.readers[root] & ~self.before[node]",
+        "",
+        ("tests/lower/test_lifetimes.py",),
+    ),
+    Fault(
+        "lifetimes: a reshaped value is another one",
+        "lower/lifetimes.py",
+        "while value.node is not None and value.node.op is reshape:",
+        "while False:",
+        ("tests/lower/test_lifetimes.py",),
+    ),
+    Fault(
+        "leftover: a reduction takes what others read too",
+        "transforms/_leftover.py",
+        "fits = fits and not g.users[i] & ~group.members",
+        "fits = fits and True",
+        ("tests/transforms/test_leftover.py",),
+    ),
+    Fault(
+        "leftover: a chain is taken from the reduction that reads it",
+        "transforms/_leftover.py",
+        "and n.outputs[0].type.size < size",
+        "and False",
+        ("tests/transforms/test_leftover.py",),
+    ),
+    Fault(
+        "gemm_rows: panels that are a row taller are forgotten",
+        "kernels/templates/gemm_tile.py",
+        "first, end = [panel * self.height + f.min_int(panel, self.taller) for panel in ends]",
+        "first, end = [panel * self.height for panel in ends]",
+        ("tests/kernels/test_gemm_rows.py::test_sizes_and_paths[edges-host]",),
+    ),
+    Fault(
+        "max_pool_grad's formula: the last of equal maxima wins",
+        "ops/_formulas.py",
+        'later = call("logical_not", call("greater_equal", best, part))',
+        'later = call("logical_not", call("greater", best, part))',
+        ("tests/kernels/test_pool_gradient.py::test_first_maxima[even-host]",),
+    ),
+    Fault(
+        "fuse: parameters that others read too are narrowed in the groups of products",
+        "transforms/fuse.py",
+        '(self.kinds[j] == "product" and (self.small or self._is_work(j)))',
+        "True",
+        ("tests/transforms/test_fuse.py::test_parameters_that_only_products_read_are_made_narrow_in_their_groups",),
+    ),
+]
