@@ -1,6 +1,6 @@
 """How far a step is from what this machine can do: the time of its products alone at the measured peak.
 
-`of(module, precision)` gives the floating-point operations of a module's products, convolutions, attention and
+`of(module, precision, peaks)` gives the floating-point operations of a module's products, convolutions, attention and
 recurrent layers (two for each multiply-add; a causal mask is not deducted), and the seconds they need at least. Whoever
 makes all these multiplications cannot be faster; other algorithms (Winograd's) could.
 """
@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import limits
-
 from treadle.ir.node import Fn, Module
 from treadle.ops._axes import node_flops
 
 _PRODUCTS = ("product", "convolution", "attention", "recurrent")
 
 
-def of(module: Module, precision: str) -> dict[str, float]:
+def of(module: Module, precision: str, peaks: dict[str, float]) -> dict[str, float]:
     """flops, the peak in GFLOP/s of the precision in which they are made ("high": three products of bfloat16, or
-    float32, whichever is faster), seconds."""
+    float32, whichever is faster), seconds. peaks: as limits.py measures them, before other threads are there."""
     flops = _flops(module.main, module)
-    peaks = limits.measure(quick=True)
     narrow = peaks.get("bf16_gflops", 0.0)
     peak = {"bf16": narrow, "high": max(narrow / 3, peaks["f32_gflops"])}.get(precision, 0.0) or peaks["f32_gflops"]
     return {"flops": flops, "peak_gflops": peak, "seconds": flops / peak / 1e9}

@@ -84,7 +84,7 @@ def _seconds(call: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def multiply_adds(isa: Isa, threads: int, runs: int, rounds: int = 20000) -> float:
+def multiply_adds(isa: Isa, threads: int, runs: int, rounds: int = 400_000) -> float:
     """GFLOP/s of independent chains in registers."""
 
     def write(f: Function, buffers: list[Value], task: Value) -> None:
@@ -117,7 +117,7 @@ def tile_text(rounds: int) -> str:
     return _kernel(TASKS, write, tiles=True)
 
 
-def tile_products(threads: int, runs: int, rounds: int = 4000) -> float:
+def tile_products(threads: int, runs: int, rounds: int = 80_000) -> float:
     """GFLOP/s of AMX, each product 16 x 32 by 32 x 16."""
     seconds = _best(tile_text(rounds), [np.zeros(64, np.float32)] * 2, threads, runs)
     return 2 * 16 * 16 * 32 * 4 * rounds * TASKS / seconds / 1e9

@@ -25,6 +25,7 @@ from typing import Any
 import bounds
 import checks
 import harness as H
+import limits
 import weights as W
 
 MODELS = ("mlp", "lenet", "resnet18", "resnet50", "resnet50_64", "mobilenet_v2", "gpt", "gpt_small", "bert", "lstm_lm")
@@ -64,6 +65,7 @@ def measure(model: str, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
     precision = {n: precision_of(n, dtype) for n in names}
     result: dict[str, Any] = {"model": model, "precision": dtype, "threads": args.cores, "device": args.device}
     result |= {"config": W.config(model), "load_before": H.load_average(), "absent": {}}
+    peaks = {} if args.check_only or args.peers_only or args.device != "cpu" else limits.measure()
     with contextlib.ExitStack() as stack, checks.folder() as folder:
         sides = []
         for name in names:
@@ -86,9 +88,9 @@ def measure(model: str, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
     result["step_s"] = {n: {"min": min(t), "median": statistics.median(t), "blocks": t} for n, t in times.items()}
     result["ratio"] = H.speedups(times, result["ours"])
     result["best_peer"] = H.best_peer(result["ratio"])
-    if args.device == "cpu" and not args.peers_only:
+    if peaks:
         fastest = {n: t["min"] for n, t in result["step_s"].items()}
-        bound = bounds.of(treadle_module(model, W.config(model, precision=dtype)), dtype)
+        bound = bounds.of(treadle_module(model, W.config(model, precision=dtype)), dtype, peaks)
         result["bound"] = bounds.shares(bound, fastest, result["best_peer"])
     if args.fresh and not args.quick:
         result |= measure_fresh([s.side for s in sides], model, precision, args.fresh)

@@ -18,6 +18,18 @@ def test_products_and_convolutions():
     assert flops(fn) == 2 * (2 * 6 * 6 * 6) * 2 * 9
 
 
+def test_attention_is_its_products():
+    q, k, v = f32[2, 3, 8, 4], f32[2, 3, 5, 4], f32[2, 3, 5, 6]
+    attrs = {"scale": 0.5, "causal": False}
+    scores = 2 * 3 * 8 * 5
+    assert flops(build.trace(lambda *a: ops.attention(*a, **attrs), [q, k, v])) == scores * 2 * (4 + 6)
+    made = build.trace(lambda *a: ops.attention_fwd(*a, **attrs), [q, k, v])
+    assert flops(made) == scores * 2 * (4 + 6)
+    types = [q, k, v, *made.out_types, made.out_types[0]]
+    grads = build.trace(lambda *a: ops.attention_grad(*a, **attrs), types)
+    assert flops(grads) == scores * 2 * (3 * 4 + 2 * 6)
+
+
 def test_only_arithmetic_counts():
     def f(x):
         return ops.transpose(ops.reshape(x, shape=(2, 3)), perm=(1, 0)) + ops.reduce_sum(x, axes=(0,))

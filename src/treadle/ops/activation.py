@@ -17,7 +17,7 @@ from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import floats, in_float32, same_float, widened
 from treadle.ops.compare import greater, select
 from treadle.ops.elementwise import abs, largest, maximum, minimum, smallest
-from treadle.ops.functions import erf, erf_of, exp, expm1, log1p, sigmoid, tanh
+from treadle.ops.functions import erf, erf_of, exp, expm1, log1p, sigmoid
 
 Grads = tuple[Value | None, ...]
 UNARY = "... -> ..."
@@ -263,7 +263,7 @@ def _(x: Any, *, approximate: bool) -> Any:
 @in_float32
 def _(x: Value, *, approximate: bool) -> Any:
     if approximate:
-        return 0.5 * x * (1 + tanh(TANH_SCALE * (x + TANH_CUBE * (x * x * x))))
+        return x * sigmoid((2 * TANH_SCALE) * (x + TANH_CUBE * (x * x * x)))  # 1 + tanh(u) = 2 sigmoid(2 u)
     return 0.5 * x * (1 + erf(x * ROOT_HALF))
 
 
@@ -306,10 +306,10 @@ def _(x: Value, d: Value, *, approximate: bool) -> Any:
     square = x * x
     if not approximate:
         return d * (0.5 * (1 + erf(x * ROOT_HALF)) + x * (NORMAL * exp(-0.5 * square)))
-    t = tanh(TANH_SCALE * (x + TANH_CUBE * (square * x)))
+    s = sigmoid((2 * TANH_SCALE) * (x + TANH_CUBE * (square * x)))
     near = minimum(maximum(x, -FAR), FAR)
-    inner = TANH_SCALE * (1 + 3 * TANH_CUBE * (near * near))
-    return d * (0.5 * (1 + t) + 0.5 * near * ((1 - t * t) * inner))
+    inner = (2 * TANH_SCALE) * (1 + 3 * TANH_CUBE * (near * near))
+    return d * (s + near * ((s - s * s) * inner))
 
 
 @op(type=same_float, axes=UNARY, samples=floats(1, tol=2e-8))

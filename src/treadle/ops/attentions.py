@@ -9,7 +9,7 @@ probabilities again: nothing of the size of the scores is kept (Dao et al. 2022,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,21 @@ def _axes(operands: str, results: str) -> Any:
 attention.axes(_axes("qkv", "y"))
 attention_fwd.axes(_axes("qkv", "yr"))
 attention_grad.axes(_axes("qkvyry", "qkv"))
+
+
+def _flops(at_d: int, at_e: int) -> Any:
+    """So many products of [L, S] with D and with E; a causal mask is not deducted."""
+
+    def rule(ins: Sequence[TensorType], outs: Sequence[TensorType], **_: Any) -> int:
+        q, k, v = ins[:3]
+        return 2 * math.prod(q.shape[:-1]) * k.shape[-2] * (at_d * q.shape[-1] + at_e * v.shape[-1])
+
+    return rule
+
+
+attention.flops(_flops(1, 1))
+attention_fwd.flops(_flops(1, 1))
+attention_grad.flops(_flops(3, 2))
 
 
 # The meaning.
