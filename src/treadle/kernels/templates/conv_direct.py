@@ -237,10 +237,10 @@ class Direct:
                 every = f.min_int(stop * s.vectors, self.panels.columns) - panel0 * s.vectors
                 ready = partial(place.written, panel=panel0, vectors=every)
                 for i, j, tile in self._tiles(f, part, first, last, ready):
-                    for panel, vectors in self._panels(f, panel0, stop):
+                    for panel, vectors in self.panels.each(f, panel0, stop):
                         place.compute(i, j, tile, panel, vectors)
             else:
-                for panel, vectors in self._panels(f, panel0, stop):
+                for panel, vectors in self.panels.each(f, panel0, stop):
                     ready = partial(place.written, panel=panel, vectors=vectors)
                     for i, j, tile in self._tiles(f, part, first, last, ready):
                         place.compute(i, j, tile, panel, vectors)
@@ -256,15 +256,6 @@ class Direct:
         with f.loop(first * vectors, f.min_int(stop * vectors, self.panels.columns)) as column:
             found.set(found.get() | f.load(flags, "i64", column * 8))
         return f.compare("ne", found.get(), 0)
-
-    def _panels(self, f: Function, first: Value, stop: Value) -> Iterator[tuple[Value, int]]:
-        """Loops over a task's panels: full ones, then the one that is not."""
-        if self.panels.full:
-            with f.loop(first, f.min_int(stop, self.panels.full)) as panel:
-                yield panel, self.schedule.vectors
-        if self.panels.last:
-            with f.when(f.compare("sgt", stop, self.panels.full)):
-                yield f.i64(self.panels.full), self.panels.last
 
     def _tiles(
         self, f: Function, part: Part, first: Value, last: Value, ready: Callable[[Value, int, int], None]

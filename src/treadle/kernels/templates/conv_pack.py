@@ -6,6 +6,7 @@ source channels of the group), each with the panel's channels side by side; what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.kernels.llvm import Function, Module, Value, vector
@@ -67,6 +68,15 @@ class Panels:
     def last(self) -> int:
         """Vectors of the panel that is not full; 0: there is none."""
         return self.columns % self.vectors
+
+    def each(self, f: Function, first: Value, stop: Value) -> Iterator[tuple[Value, int]]:
+        """Loops over panels first..stop, with the vectors of each: full ones, then the one that is not."""
+        if self.full:
+            with f.loop(first, f.min_int(stop, self.full)) as panel:
+                yield panel, self.vectors
+        if self.last:
+            with f.when(f.compare("sgt", stop, self.full)):
+                yield f.i64(self.full), self.last
 
     def tap_bytes(self, part: int) -> int:
         """Bytes of one vector through all steps of a part."""

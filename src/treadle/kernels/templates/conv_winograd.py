@@ -253,7 +253,7 @@ class Winograd:
         source = self._source(f)
         weights = f.load(buffers, "ptr", 8 * self.buffers[2])
         odd = f.call("@transform", "i64", source, scratch, first, count, f.i64(p.inner))
-        for panel, vectors in self._panels(f, panel0):
+        for panel, vectors in self.panels.each(f, panel0, f.min_int(panel0 + s.panels, self.count)):
             channel, found = panel * (s.vectors * self.arith.lanes), f.variable("i64", odd)
             for v in range(vectors):
                 found.set(found.get() | f.load(weights, "i64", (panel * s.vectors + v) * 8 + self.flags_at))
@@ -272,16 +272,6 @@ class Winograd:
         if sums is not None:
             stop = f.min_int((panel0 + s.panels) * s.vectors, self.panels.columns)
             sums.end(f, scratch, block, panel0 * s.vectors, stop)
-
-    def _panels(self, f: Function, first: Value) -> Iterator[tuple[Value, int]]:
-        """Loops over a task's panels: full ones, then the one that is not."""
-        stop = f.min_int(first + self.schedule.panels, self.count)
-        if self.panels.full:
-            with f.loop(first, f.min_int(stop, self.panels.full)) as panel:
-                yield panel, self.schedule.vectors
-        if self.panels.last:
-            with f.when(f.compare("sgt", stop, self.panels.full)):
-                yield f.i64(self.panels.full), self.panels.last
 
     def _products(self, f: Function, scratch: Value, weights: Value, count: Value, vectors: int) -> None:
         """All positions of a task's tiles by one panel."""
