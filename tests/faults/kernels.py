@@ -135,7 +135,7 @@ KERNELS = [
     Fault(
         "leftover: a chain is taken from the reduction that reads it",
         "transforms/_leftover.py",
-        "and n.outputs[0].type.size < size",
+        "and g.fn.nodes[j].outputs[0].type.size < size",
         "and False",
         ("tests/transforms/test_leftover.py",),
     ),

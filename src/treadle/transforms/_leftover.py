@@ -15,6 +15,7 @@ from treadle.base.dtypes import bfloat16, float16, float32
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.rewrite import note, rebuild
 from treadle.ops.casting import cast
+from treadle.transforms.sets import bits
 
 if TYPE_CHECKING:
     from treadle.transforms.fuse import Group, _Grouping
@@ -87,7 +88,7 @@ def _grow(g: _Grouping, group: Group, reduces: bool) -> None:
         at = frontier.pop(0)
         node = g.fn.nodes[at]
         near = [g.number[v.node] for v in node.inputs if v.node is not None]
-        near += [] if reduces else [i for i in range(at + 1, len(g.fn.nodes)) if g.users[at] >> i & 1]
+        near += [] if reduces else bits(g.users[at])
         for i in dict.fromkeys(near):
             other = g.fn.nodes[i]
             fits = g.kinds[i] == "elementwise" and other.outputs[0].type.size == size and _is_float(other)
@@ -95,21 +96,21 @@ def _grow(g: _Grouping, group: Group, reduces: bool) -> None:
                 fits = fits and not g.users[i] & ~group.members and all(o not in g.results for o in other.outputs)
             if fits and not group.members >> i & 1 and g._add(group, i):
                 frontier.append(i)
-    for i in [i for i in range(len(g.fn.nodes)) if group.members >> i & 1]:
+    for i in list(bits(group.members)):
         g._views(group, g.fn.nodes[i])
 
 
 def _is_worth(g: _Grouping, group: Group, reduces: bool) -> bool:
-    own = [i for i in range(len(g.fn.nodes)) if group.members >> i & 1]
+    own = list(bits(group.members))
     inside = {o for i in own for o in g.fn.nodes[i].outputs}
     reads = {v for i in own for v in g.fn.nodes[i].inputs} - inside
     leaving = [i for i in own if g.users[i] & ~group.members or any(o in g.results for o in g.fn.nodes[i].outputs)]
     moved = sum(v.type.bytes for v in reads) + sum(o.type.bytes for i in leaving for o in g.fn.nodes[i].outputs)
     if moved < LEAST_BYTES or (not reduces and len(own) < 2):
         return False
-    readers = 0 if reduces else sum({1 << j for i in leaving for j in range(len(g.fn.nodes)) if g.users[i] >> j & 1})
+    if reduces:
+        return True
+    readers = {j for i in leaving for j in bits(g.users[i])}
     size = g.fn.nodes[group.anchor].outputs[0].type.size
-    return not any(
-        readers >> j & 1 and not (g.taken | g.copied) >> j & 1 and n.outputs[0].type.size < size
-        for j, n in enumerate(g.fn.nodes)
-    )
+    taken = g.taken | g.copied
+    return not any(not taken >> j & 1 and g.fn.nodes[j].outputs[0].type.size < size for j in readers)

@@ -10,7 +10,7 @@ not is counted among the pass's rules.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.base import where
@@ -31,6 +31,7 @@ from treadle.ops.shape import transpose
 from treadle.transforms import _leftover
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.pipeline import Pass
+from treadle.transforms.sets import bits
 
 ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "loss", "pool")  # values of the op's rule `group`
 LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 21  # an anchor that moves and computes less is left to XLA
@@ -225,7 +226,7 @@ class _Grouping:
         return all(
             (self.kinds[j] == "product" and (self.small or self._is_work(j)))
             or (self.kinds[j] == "move" and self._for_products(j))
-            for j in _bits(self.users[i])
+            for j in bits(self.users[i])
         )
 
     def _begun(self, i: int) -> Group:
@@ -233,7 +234,7 @@ class _Grouping:
         group = Group(i, 1 << i)
         self.taken |= group.members
         if not self.alone:
-            for user in _bits(self.users[i]):
+            for user in bits(self.users[i]):
                 if self.kinds[user] == "move" and self._follows(group, self.fn.nodes[i], self.fn.nodes[user], user):
                     self._add(group, user)
         return group
@@ -247,16 +248,16 @@ class _Grouping:
         members = 1 << i
         for j in losses:
             members |= self.before[j]
-        members = sum([1 << j for j in _bits(members) if self.before[j] >> i & 1])
+        members = sum([1 << j for j in bits(members) if self.before[j] >> i & 1])
         fits = ("elementwise", "move", "constant", "loss")
-        if not losses or members & self.taken or any(self.kinds[j] not in fits for j in _bits(members & ~(1 << i))):
+        if not losses or members & self.taken or any(self.kinds[j] not in fits for j in bits(members & ~(1 << i))):
             return None
         given = self.fn.nodes[losses[0]].inputs[0].type
         if not any(o.type == given for j in losses for o in self.fn.nodes[j].outputs) or not self._legal(members, i):
             return None
         self.taken |= members
         group = Group(i, members, whole=True)
-        for j in _bits(members):
+        for j in bits(members):
             packs = ("narrow",) if j == i else ()
             self._views(group, self.fn.nodes[j], (*self.moves, *packs))
         return group
@@ -279,7 +280,7 @@ class _Grouping:
                 if group is None or not self._add(group, i):
                     group = found[key] = Group(i, 1 << i)
                     self.taken |= 1 << i
-        groups = [g for g in found.values() if self.small or sum(map(self._bytes, _bits(g.members))) >= LEAST_BYTES]
+        groups = [g for g in found.values() if self.small or sum(map(self._bytes, bits(g.members))) >= LEAST_BYTES]
         for group in groups:
             self._close(group)
         return groups
@@ -288,7 +289,7 @@ class _Grouping:
         """Whether no path leaves the set with the extra node and comes back into it."""
         both = members | 1 << extra
         depends = users = 0
-        for i in _bits(both):
+        for i in bits(both):
             depends |= self.before[i]
             users |= self.users[i]
         return not (users & ~both & depends)
@@ -313,10 +314,10 @@ class _Grouping:
     def _followers(self, group: Group) -> None:
         """Elementwise nodes of the anchor's results, sums of them over rows or columns, and moves of a result that
         nobody else reads."""
-        frontier = list(_bits(group.members))
+        frontier = list(bits(group.members))
         while frontier:
             at = frontier.pop(0)
-            for i in _bits(self.users[at] & ~group.members):
+            for i in bits(self.users[at] & ~group.members):
                 if self._follows(group, self.fn.nodes[at], self.fn.nodes[i], i) and self._add(group, i):
                     self._views(group, self.fn.nodes[i])
                     if self.kinds[i] not in ("reduce", "moments"):
@@ -336,13 +337,13 @@ class _Grouping:
         if self.kinds[i] == "moments":
             return self.sums and self.kinds[group.anchor] == "convolution" and node.inputs[0].type.size == size
         alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1 and not self.copied >> i & 1
-        turned = any("images" in self.fn.nodes[j].op.rules for j in _bits(self.users[i]))  # transforms/layout's, theirs
+        turned = any("images" in self.fn.nodes[j].op.rules for j in bits(self.users[i]))  # transforms/layout's, theirs
         return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
 
     def _close(self, group: Group) -> None:
         """From here on the group counts as one node: whoever depends on one member depends on all."""
         group.copies &= ~group.members
-        group.order = list(_bits(group.members | group.copies))
+        group.order = list(bits(group.members | group.copies))
         whole = group.members
         for i in group.order:
             whole |= self.before[i] & ~group.copies
@@ -352,19 +353,11 @@ class _Grouping:
                 self.before[i] |= whole
 
 
-def _bits(members: int) -> Iterable[int]:
-    """The numbers in a set, ascending."""
-    while members:
-        low = members & -members
-        yield low.bit_length() - 1
-        members ^= low
-
-
 class _Emitter:
     """Writes a function again with each group as one node, in an order that its data allows."""
 
     def __init__(self, fn: Fn, groups: Sequence[Group]) -> None:
-        self.fn, self.owner = fn, {i: g for g in groups for i in _bits(g.members)}
+        self.fn, self.owner = fn, {i: g for g in groups for i in bits(g.members)}
         self.number = {node: i for i, node in enumerate(fn.nodes)}
         self.uses = Counter(v for n in fn.nodes for v in n.inputs)
         self.results = set(fn.outputs)
@@ -395,7 +388,7 @@ class _Emitter:
                 stack += missing
                 continue
             stack.pop()
-            self.done.update(_bits(group.members) if group else members)
+            self.done.update(bits(group.members) if group else members)
             made = self._group(group) if group else self._single(self.fn.nodes[at])
             self.nodes.append(made)
 
@@ -410,7 +403,7 @@ class _Emitter:
         anchor = self.fn.nodes[group.anchor]
         inside = {o for n in members for o in n.outputs}
         operands = list(dict.fromkeys(v for n in members for v in n.inputs if v not in inside))
-        own = [self.fn.nodes[i] for i in _bits(group.members)]
+        own = [self.fn.nodes[i] for i in bits(group.members)]
         used = Counter(v for n in own for v in n.inputs)
         outputs = [o for n in own for o in n.outputs if o in self.results or self.uses[o] > used[o]]
 
