@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -331,8 +331,9 @@ def save(name: str, result: dict[str, Any]) -> Path:
     return path
 
 
-def merge(name: str, entries: dict[str, Any]) -> Path:
-    """Write bench/results/<name>.json with these entries, each dated, among those that were there.
+def merge(name: str, entries: dict[str, Any], about: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}) -> Path:
+    """Write bench/results/<name>.json with these entries, each dated, among those that were there. about: what else
+    the file says, of all of them.
 
     Entries of another processor are thrown away: one file, one machine.
     """
@@ -342,9 +343,8 @@ def merge(name: str, entries: dict[str, Any]) -> Path:
         old = json.loads(path.read_text())
         if old["machine"]["cpu"] == machine()["cpu"]:
             kept = old.get("entries", {})
-    return save(
-        name, {"entries": {**kept, **{n: {"date": time.strftime("%Y-%m-%d"), **e} for n, e in entries.items()}}}
-    )
+    whole = {**kept, **{n: {"date": time.strftime("%Y-%m-%d"), **e} for n, e in entries.items()}}
+    return save(name, {**about(whole), "entries": whole})
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

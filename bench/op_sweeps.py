@@ -2,11 +2,14 @@
 
     python bench/op_sweeps.py                                             all, f32 and bf16, all cores
     python bench/op_sweeps.py --kinds conv --match "depthwise" --quick    some; writes no file
+    python bench/op_sweeps.py --fast                                      all, short; some ten minutes; writes the file
 
 Kinds: gemm, conv (ResNet-50's and MobileNetV2's shapes, with both gradients), rows (softmax, layer norm), attention,
 lstm, reduce, chain. Ratios are peer / Treadle: above 1, Treadle is faster. Every side's result must equal PyTorch's in
 float32 (of operands rounded to bf16, for bf16) before anything is timed. Small ops work on up to 16 operand sets in one
 call, so that what is measured is the op. Each side is a process; they take turns. Ends with 1 if anything disagrees.
+Like is held against like: convolutions of images [N, C, H, W] against peers that have such images, and in an entry of
+their own, "channels last", those whose images lie as [N, H, W, C] in memory on both sides.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import op_cases
 # side -> (module, options, environment)
 SIDES: dict[str, tuple[str, dict[str, Any], str]] = {
     "treadle": ("treadle_ops", {}, ""),
+    "treadle_nhwc": ("treadle_ops", {"channels_last": True}, ""),
     "jax": ("jax_ops", {}, ""),
     "torch": ("torch_ops", {}, "peers"),
     "torch_nhwc": ("torch_ops", {"channels_last": True}, "peers"),
@@ -42,6 +46,7 @@ PEERS_TIMES = 5  # a peer may be this much further off; one that is more is left
 STREAMED_BYTES = 64 << 20  # a call that moves less may find its operands in the caches
 COMPILED_KINDS = ("softmax", "layer_norm", "reduce", "chain")  # the others call the same library either way
 LOWEST, MEDIAN = 0.85, {"f32": 1.0, "bf16": 1.2}  # goals: of every ratio to the best peer; of their median
+LAST = "channels last"
 
 
 class Worker:
@@ -135,9 +140,12 @@ def serve(side: str) -> None:
 def sides_of(case: op_cases.Case, workers: dict[str, Worker]) -> list[str]:
     """The sides that compute a case."""
     left_out = set() if case.kind in COMPILED_KINDS else {"torch_compiled"}
-    if case.kind != "conv":
-        left_out.add("torch_nhwc")
-    return [side for side in workers if side not in left_out]
+    return [side for side in workers if side not in left_out and (case.kind == "conv" or not _is_last(side))]
+
+
+def _is_last(side: str) -> bool:
+    """Whether a side has images with their channels last."""
+    return side.endswith("_nhwc")
 
 
 def distance(path: str, right: Sequence[np.ndarray]) -> float:
@@ -152,40 +160,62 @@ def distance(path: str, right: Sequence[np.ndarray]) -> float:
 
 def measure(
     case: op_cases.Case, dtype: str, workers: dict[str, Worker], folder: str, args: argparse.Namespace
-) -> dict[str, Any]:
-    """One entry: differences, microseconds of one op on each side, ratios, and what was left out for which reason."""
+) -> dict[str, dict[str, Any]]:
+    """An entry, or two: of the sides with images [N, C, H, W], "", and of those with channels last."""
     copies, given = case.copies(2 if dtype == "bf16" else 4), case.as_dict()
-    entry: dict[str, Any] = {"kind": case.kind, "form": case.form, "precision": dtype, "copies": copies, "absent": {}}
     workers["torch"].ask("reference", given, dtype, f"{folder}/right.npz")
     with np.load(f"{folder}/right.npz") as file:
         right = [file[n] for n in file.files]
-    off, once = {}, {}
+    off, once, absent = dict[str, float](), dict[str, float](), dict[str, str]()
     for side in sides_of(case, workers):
         try:
             workers[side].ask("prepare", given, dtype, copies)
             workers[side].ask("write", f"{folder}/{side}.npz")
             once[side] = workers[side].ask("block", 1)
         except RuntimeError as error:
-            entry["absent"][side] = str(error)  # printed by `line`
+            absent[side] = str(error)  # printed by `line`
             continue
         off[side] = distance(f"{folder}/{side}.npz", right)
-        if side != "treadle" and not off[side] <= PEERS_TIMES * RTOL[dtype]:
-            entry["absent"][side] = f"{side} is {off.pop(side):.2g} off"
-    entry |= {"difference": off, "agree": "treadle" in off and off["treadle"] <= RTOL[dtype]}
-    if not entry["agree"]:
-        return entry
-    seconds, rounds = (0.02, 3) if args.quick else (0.1, args.rounds)
-    times: dict[str, list[float]] = {side: [] for side in off}
+        if not side.startswith("treadle") and not off[side] <= PEERS_TIMES * RTOL[dtype]:
+            absent[side] = f"{side} is {off.pop(side):.2g} off"
+    right_ones = [side for side in off if not side.startswith("treadle") or off[side] <= RTOL[dtype]]
+    times = _times(right_ones, once, workers, args)
+    whole = {"kind": case.kind, "form": case.form, "precision": dtype, "copies": copies}
+    found = {}
+    for layout in ("", LAST) if "treadle_nhwc" in sides_of(case, workers) else ("",):
+        agree = ("treadle_nhwc" if layout else "treadle") in right_ones
+        found[layout] = {**whole, "layout": layout, "agree": agree}
+        found[layout] |= {"absent": _of(absent, layout), "difference": _of(off, layout)}
+        if agree:
+            found[layout] |= _ratios(_of(times, layout), copies)
+    return found
+
+
+def _of(sides: dict[str, Any], layout: str) -> dict[str, Any]:
+    """What is known of the sides with such images; Treadle is "treadle" among them."""
+    found = {side: value for side, value in sides.items() if _is_last(side) == bool(layout)}
+    return {"treadle" if side == "treadle_nhwc" else side: value for side, value in found.items()}
+
+
+def _times(
+    sides: Sequence[str], once: dict[str, float], workers: dict[str, Worker], args: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Seconds of a call in each round, by side."""
+    seconds, rounds = (0.02, 3) if args.quick or args.fast else (0.1, args.rounds)
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for turn in range(rounds):
-        for side in sorted(off, key=list(off).index, reverse=bool(turn % 2)):
+        for side in sorted(sides, key=list(sides).index, reverse=bool(turn % 2)):
             time.sleep(H.SETTLE_S)
             times[side].append(workers[side].ask("block", max(1, round(seconds / once[side])), args.cpu))
-    entry["microseconds"] = {
-        side: {"min": min(t) / copies * 1e6, "median": statistics.median(t) / copies * 1e6} for side, t in times.items()
-    }
-    entry["ratio"] = H.speedups(times, "treadle")
-    entry["best_peer"] = H.best_peer(entry["ratio"])
-    return entry
+    return times
+
+
+def _ratios(times: dict[str, list[float]], copies: int) -> dict[str, Any]:
+    """What an entry says of the times of its sides."""
+    ratio = H.speedups(times, "treadle")
+    unit = 1e6 / copies
+    each = {side: {"min": min(t) * unit, "median": statistics.median(t) * unit} for side, t in times.items()}
+    return {"microseconds": each, "ratio": ratio, "best_peer": H.best_peer(ratio)}
 
 
 def shares(case: op_cases.Case, entry: dict[str, Any], limit: dict[str, float]) -> dict[str, float]:
@@ -212,15 +242,38 @@ def line(name: str, entry: dict[str, Any]) -> str:
     return f"{name}: {ratios}   {entry['microseconds']['treadle']['median']:.4g} us{share}{said}"
 
 
+def by_kind(entries: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each kind of op, precision and number of threads: how the ratios to the best peers are spread."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, e in entries.items():
+        if e["agree"] and e.get("best_peer"):
+            last = f", {LAST}" if e.get("layout") else ""
+            key = f"{e['kind']}{last} {e['precision']} {e['threads']}t"
+            groups.setdefault(key, {})[name] = e["ratio"][e["best_peer"]]["median"]
+    return {key: _spread(best) for key, best in groups.items()}
+
+
+def _spread(best: dict[str, float]) -> dict[str, Any]:
+    """below: the share of the cases that miss the goal of each."""
+    low = min(best, key=lambda n: best[n])
+    below = sum(ratio < LOWEST for ratio in best.values()) / len(best)
+    median = statistics.median(best.values())
+    return {"cases": len(best), "median": median, "lowest": best[low], "case": low, "below": below}
+
+
 def summary(entries: dict[str, Any]) -> list[str]:
-    """The goals, by precision."""
+    """The spread of each kind, and the goals by precision."""
     out = []
+    for key, found in by_kind(entries).items():
+        low = f"lowest {found['lowest']:.2f} ({found['case']})"
+        out.append(f"{key}: median {found['median']:.2f}, {low}, {found['below']:.0%} below {LOWEST}")
     for dtype, limit in MEDIAN.items():
         best = {n: e["ratio"][e["best_peer"]]["median"] for n, e in entries.items() if _counts(e, dtype)}
         if best:
-            low, median = min(best, key=lambda n: best[n]), statistics.median(best.values())
-            met = "met" if best[low] >= LOWEST and median >= limit else "MISSED"
-            out.append(f"{dtype}: median {median:.2f} >= {limit}, lowest {best[low]:.2f} ({low}) >= {LOWEST}: {met}")
+            found = _spread(best)
+            low = f"lowest {found['lowest']:.2f} ({found['case']})"
+            met = "met" if found["lowest"] >= LOWEST and found["median"] >= limit else "MISSED"
+            out.append(f"{dtype}: median {found['median']:.2f} >= {limit}, {low} >= {LOWEST}: {met}")
     return out
 
 
@@ -238,6 +291,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default="", help="numbers of cores and threads, with commas; default: all")
     parser.add_argument("--peers", default="", help="of " + ", ".join(SIDES))
     parser.add_argument("--quick", action="store_true", help="short blocks, no torch.compile, no JAX; writes no file")
+    parser.add_argument("--fast", action="store_true", help="as short as --quick, but writes the file")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cpu", action="store_true", help="CPU time, for a busy machine; with --threads 1 --quick")
     parser.add_argument("--name", default="op_sweeps", help="of the file in bench/results")
@@ -251,29 +305,30 @@ def run(args: argparse.Namespace) -> int:
     peers = (
         args.peers.split(",")
         if args.peers
-        else ["torch", "torch_nhwc", *([] if args.quick else ["torch_compiled", "jax"])]
+        else ["torch", "torch_nhwc", *([] if args.quick or args.fast else ["torch_compiled", "jax"])]
     )
+    peers += ["treadle_nhwc"] if "torch_nhwc" in peers and any(c.kind == "conv" for c in wanted) else []
     names = ["treadle", *dict.fromkeys(["torch", *peers])]  # PyTorch is also the reference
     cores, entries = H.machine()["cores"], {}
-    limit = limits.measure(quick=args.quick)
+    limit = limits.measure(quick=args.quick or args.fast)
     print(f"limits with {cores} cores: " + ", ".join(f"{n} {v:.4g}" for n, v in limit.items()), flush=True)
     workers = {name: Worker(name) for name in names}
     try:
         with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
             for dtype in args.dtype.split(","):
                 for case in wanted:
-                    name = f"{case.name} {dtype} {cores}t"
-                    entry = measure(case, dtype, workers, folder, args)
-                    if entry["agree"]:
-                        entry |= {"share": shares(case, entry, limit), "flops": case.flops}
-                    entries[name] = {"threads": cores, "limits": limit, **entry}
-                    print(line(name, entry), flush=True)
+                    for layout, entry in measure(case, dtype, workers, folder, args).items():
+                        name = f"{case.name}{f', {layout}' if layout else ''} {dtype} {cores}t"
+                        if entry["agree"]:
+                            entry |= {"share": shares(case, entry, limit), "flops": case.flops}
+                        entries[name] = {"threads": cores, "limits": limit, **entry}
+                        print(line(name, entry), flush=True)
     finally:
         for worker in workers.values():
             worker.close()
     print("\n".join(summary(entries)))
     if not args.quick:
-        print(f"written to {H.merge(args.name, entries)}")
+        print(f"written to {H.merge(args.name, entries, lambda found: {'by_kind': by_kind(found)})}")
     return 0 if all(e["agree"] for e in entries.values()) else 1
 
 

@@ -137,22 +137,29 @@ def _ops(found: list[Entry]) -> list[str]:
         return []
     lines = ["", "## Single ops: speed to the best peer of each shape", *_machine("op_sweeps"), ""]
     lines += [
-        "| kind | precision | threads | shapes | median | lowest | share of the machine's limit: median, highest |"
+        "| kind | precision | threads | shapes | median | lowest | below 0.85 "
+        "| share of the machine's limit: median, highest |"
     ]
-    lines += ["|---|---|---|---|---|---|---|"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
     groups: dict[tuple[str, str, int], list[Entry]] = {}
     for e in found:
-        groups.setdefault((f"{e['kind']} {e['form']}", e["precision"], e["threads"]), []).append(e)
+        groups.setdefault((f"{_kind(e)} {e['form']}", e["precision"], e["threads"]), []).append(e)
     for (kind, precision, threads), group in groups.items():
         best = [_best(e) for e in group]
         shares = [e["share"]["treadle"] for e in group if e.get("share")]
         share = f"{statistics.median(shares):.0%}, {max(shares):.0%}" if shares else "-"
-        numbers = f"{len(group)} | {statistics.median(best):.2f} | {min(best):.2f} | {share}"
+        below = sum(ratio < 0.85 for ratio in best) / len(best)
+        numbers = f"{len(group)} | {statistics.median(best):.2f} | {min(best):.2f} | {below:.0%} | {share}"
         lines.append(f"| {kind} | {precision} | {threads} | {numbers} |")
     named = [(n, e) for n, e in (read("op_sweeps") or {"entries": {}})["entries"].items() if e.get("ratio")]
     slow = sorted((_best(e), n, e["best_peer"]) for n, e in named)[:20]
     lines += ["", "The shapes that are slowest beside a peer:", "", "| op | speed | peer |", "|---|---|---|"]
     return lines + [f"| {n} | {ratio:.2f} | {PEERS.get(peer, peer)} |" for ratio, n, peer in slow]
+
+
+def _kind(e: Entry) -> str:
+    """An op's kind; convolutions of images with their channels last on both sides are one of their own."""
+    return f"{e['kind']}, {e['layout']}," if e.get("layout") else str(e["kind"])
 
 
 def _best(e: Entry) -> float:
@@ -180,7 +187,8 @@ def table() -> str:
             rows.setdefault(name(e), {})[e["precision"], e["threads"] == 1] = text
     groups: dict[tuple[str, str, bool], list[float]] = {}
     for e in entries("op_sweeps"):
-        groups.setdefault((f"op {e['kind']}", e["precision"], e["threads"] == 1), []).append(_best(e))
+        name = f"op {_kind(e)}".rstrip(",")
+        groups.setdefault((name, e["precision"], e["threads"] == 1), []).append(_best(e))
     for (name, precision, single), ratios in groups.items():
         text = f"{statistics.median(ratios):.2f} (lowest {min(ratios):.2f})"
         rows.setdefault(name, {})[precision, single] = text

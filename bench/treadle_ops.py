@@ -78,13 +78,36 @@ def _form(case: op_cases.Case) -> Callable[..., Any]:
     return both
 
 
-class Call:
-    """A compiled call on `copies` operand sets; `result` of the first, `block` times it."""
+def _images(case: op_cases.Case) -> tuple[tuple[int, ...], bool]:
+    """Which operands of a convolution are images, and whether its result is one."""
+    return {"forward": ((0,), True), "dgrad": ((0, 2), True), "wgrad": ((0, 2), False)}[case.form]
 
-    def __init__(self, case: op_cases.Case, dtype: str, copies: int):
+
+def _channels_last(case: op_cases.Case, form: Callable[..., Any]) -> Callable[..., Any]:
+    """The form with images [N, H, W, C] in and out, as a user of such images writes it."""
+    images, gives = _images(case)
+
+    def turned(*xs: Any) -> Any:
+        found = form(*[x.transpose(0, 3, 1, 2) if i in images else x for i, x in enumerate(xs)])
+        return [t.transpose(0, 2, 3, 1) for t in td.tree.flatten(found)[0]] if gives else found
+
+    return turned
+
+
+class Call:
+    """A compiled call on `copies` operand sets; `result` of the first, `block` times it. channels_last: the images of
+    convolutions are handed over, and given back, as [N, H, W, C]."""
+
+    def __init__(self, case: op_cases.Case, dtype: str, copies: int, channels_last: bool = False):
         kind = td.bfloat16 if dtype == "bf16" else td.float32
         form = _form(case)
-        sets = [[td.Tensor(a).astype(kind) for a in op_cases.operands(case, i)] for i in range(copies)]
+        arrays = [op_cases.operands(case, i) for i in range(copies)]
+        turned = channels_last and case.kind == "conv"
+        if turned:
+            form, images = _channels_last(case, form), _images(case)[0]
+            arrays = [[_last(a) if i in images else a for i, a in enumerate(row)] for row in arrays]
+        self.gives_images = turned and _images(case)[1]
+        sets = [[td.Tensor(a).astype(kind) for a in row] for row in arrays]
         self.flat = [_on_device(t) for row in sets for t in row]
         n = len(sets[0])
         self.run = td.jit(lambda *flat: [form(*flat[i * n : i * n + n]) for i in range(copies)])
@@ -96,8 +119,13 @@ class Call:
         return made
 
     def result(self) -> list[np.ndarray]:
-        """All results of the first operand set."""
-        return [np.asarray(t).astype(np.float32) for t in td.tree.flatten(self.once()[0])[0]]
+        """All results of the first operand set; images as [N, C, H, W]."""
+        found = [np.asarray(t).astype(np.float32) for t in td.tree.flatten(self.once()[0])[0]]
+        return [a.transpose(0, 3, 1, 2) if self.gives_images else a for a in found]
+
+
+def _last(a: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(a.transpose(0, 2, 3, 1))
 
 
 def _on_device(tensor: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import dtypes, text, where
+from treadle.base import dtypes, leaving, text, where
 from treadle.base.arguments import brief
 from treadle.base.errors import UserError, show_only_users_frames
 from treadle.base.flags import check_environment, flags
@@ -28,7 +28,7 @@ from treadle.frontend import tensor as tensors
 from treadle.frontend import trace as tracing
 from treadle.frontend.tensor import Tensor
 from treadle.ir import build
-from treadle.ir.node import Attrs, Fn, Module, Value, attr_key
+from treadle.ir.node import Attrs, Fn, Module, Node, Value, attr_key
 from treadle.ir.op import Op
 from treadle.ir.quiet import quiet
 from treadle.ir.types import Types, type_of
@@ -48,6 +48,7 @@ from treadle.transforms.layout import Layout
 from treadle.transforms.panels import Offer, Params, Wanted, parts_with_panels, with_panels
 from treadle.transforms.parts import Parts, split
 from treadle.transforms.pipeline import DEFAULT, Pipeline
+from treadle.transforms.runs import is_run, with_runs
 
 _lock = threading.RLock()
 
@@ -75,6 +76,7 @@ def compile_module(
     return compile_fixed(module, (), 0, name, donate, names)[0]
 
 
+@leaving.held()
 def compile_fixed(
     module: Module, fixed: Collection[int], spare: int, name: str = "main",
     donate: Mapping[int, int | None] | None = None, names: Sequence[str] = (),
@@ -131,6 +133,7 @@ def panels(wanted: Wanted, array: Any) -> Any:
 _MANY_BYTES = 1 << 20  # of panels that several threads make
 
 
+@leaving.held()
 def compile_grouped(
     module: Module, name: str, donate: Mapping[int, int | None] | None = None, names: Sequence[str] = ()
 ) -> Executable:
@@ -138,6 +141,8 @@ def compile_grouped(
     main = module.main
     with pjrt.mlir_context() as context, _Kernels() as kernels:
         hosts: list[Called] = []
+        if not donate and any(n.op is fused for n in main.nodes):  # kernels in runs share no memory with operands
+            module = with_runs(module, lambda node: kernels.known(node) is not None)
         lowered = lower_module(
             module, context, donate=donate or {}, name=_identifier(name), hosts=hosts, kernels=kernels.of, **_platform()
         )
@@ -203,11 +208,24 @@ class _Kernels:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
 
+    def known(self, node: Node) -> Any:
+        """The kernel of a node that is a group; None if it has none."""
+        from treadle.kernels import divided, engine  # loads llvmlite
+
+        panels = node.attrs.get("panels", "")
+        return divided.named(panels) if panels else engine.choose(node.attrs["body"], self._pool).loaded
+
     def of(self, body: Fn, panels: str = "") -> Target | Fn:
         """The kernel of a group of nodes, known to XLA by its name. Where there is none: the nodes in smaller groups,
         or, if XLA's own code was measured to be faster, in none. panels: the name of one that takes these too."""
-        from treadle.kernels import divided, engine, tunings  # loads llvmlite
+        from treadle.kernels import divided, engine, runs, tunings  # loads llvmlite
 
+        if is_run(body):
+            run = runs.plan(body, self.known)
+            if run is None:
+                return body
+            self._found[run.name] = run
+            return Target(run.name, run.workspace, run.aliases)
         given = divided.named(panels)
         if given is not None:
             self._found[given.name] = given

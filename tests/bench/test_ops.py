@@ -1,5 +1,7 @@
 """The op sweep's sides on small cases, the numbers that cases carry, and the probe of the machine's limits."""
 
+import argparse
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,44 @@ def test_sides_agree(bench, kind, shapes, out, attrs, forms):
         assert len(left) == len(right)
         for a, b in zip(left, right):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5, err_msg=form)
+
+
+@pytest.mark.parametrize("form", ["forward", "dgrad", "wgrad"])
+def test_images_with_channels_last_give_the_same(bench, form):
+    cases, ours = bench("op_cases"), bench("treadle_ops")
+    attrs = {"stride": 2, "padding": 1, "groups": 1}
+    case = cases.Case("conv", "x", form, ((2, 3, 9, 7), (5, 3, 3, 3)), (2, 5, 5, 4), 1.0, attrs)
+    (usual,), (last,) = ours.Call(case, "f32", 2).result(), ours.Call(case, "f32", 2, channels_last=True).result()
+    assert usual.shape == last.shape
+    np.testing.assert_allclose(usual, last, rtol=1e-4, atol=1e-4)
+
+
+def test_convolutions_have_an_entry_for_each_layout(bench, tmp_path):
+    sweeps, cases = bench("op_sweeps"), bench("op_cases")
+
+    class Side:
+        """A side that takes so many seconds for everything."""
+
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def ask(self, what, *args):
+            if what in ("write", "reference"):
+                np.savez(args[-1], np.ones(3))
+            return self.seconds
+
+    workers = {"treadle": Side(2.0), "torch": Side(1.0), "torch_nhwc": Side(3.0), "treadle_nhwc": Side(1.0)}
+    args = argparse.Namespace(quick=True, fast=False, rounds=3, cpu=False)
+    case = cases.cases(("conv",))[0]
+    found = sweeps.measure(case, "f32", workers, str(tmp_path), args)
+    assert {layout: e["ratio"] for layout, e in found.items()} == {
+        "": {"torch": {"median": 0.5, "min": 0.5}},
+        "channels last": {"torch_nhwc": {"median": 3.0, "min": 3.0}},
+    }
+    assert list(sweeps.measure(cases.cases(("gemm",))[0], "f32", workers, str(tmp_path), args)) == [""]
+    spread = sweeps.by_kind({n: {"threads": 2, **e} for n, e in found.items()})
+    assert spread["conv f32 2t"] == {"cases": 1, "median": 0.5, "lowest": 0.5, "case": "", "below": 1.0}
+    assert spread["conv, channels last f32 2t"]["median"] == 3.0
 
 
 def test_chains_agree(bench):

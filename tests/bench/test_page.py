@@ -81,3 +81,19 @@ def test_the_environments_are_those_that_make_writes(bench):
         assert variable.startswith("BENCH_")
         assert folder == ".venv-peers" or folder.removeprefix(".venv-peers-") in makefile
     assert {environment for _, _, environment in harness.SIDES.values()} == {"", *harness.ENVIRONMENTS}
+
+
+def test_ops_of_the_two_layouts_are_kinds_of_their_own(bench, monkeypatch, tmp_path):
+    page = bench("page")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    conv = {"kind": "conv", "form": "forward", "agree": True}
+    found = {
+        "a": entry("", "f32", 2, torch=0.5) | conv | {"layout": ""},
+        "b": entry("", "f32", 2, torch=1.5) | conv | {"layout": ""},
+        "c": entry("", "f32", 2, torch_nhwc=1.25) | conv | {"layout": "channels last"},
+    }
+    machine = {"cpu": "a chip", "cores": 2, "memory_gib": 8.0}
+    (tmp_path / "op_sweeps.json").write_text(json.dumps({"machine": machine, "entries": found}))
+    assert "| conv forward | f32 | 2 | 2 | 1.00 | 0.50 | 50% | - |" in page.page()
+    assert "| conv, channels last, forward | f32 | 2 | 1 | 1.25 | 1.25 | 0% | - |" in page.page()
+    assert "| op conv, channels last | 1.25 (lowest 1.25) |" in page.table()

@@ -5,7 +5,33 @@ from __future__ import annotations
 from tests.faults.kinds import Fault
 
 _RANDOM = "tests/kernels/test_random.py::test_"
+_DROPOUT = "tests/kernels/test_attention_dropout.py"
 KERNELS = [
+    Fault(
+        "attention dropout: the slopes of what is dropped count",
+        "kernels/templates/_attention_backward.py",
+        "slope = self.bits.dropped(slope, key + r, 0, c)",
+        "slope = slope * self.bits.factor",
+        (_DROPOUT,),
+    ),
+    Fault(
+        "attention dropout: pairs of keys begin at a block's first key",
+        "kernels/templates/_attention_bits.py",
+        "first = (f.min_int(key, self.x.p.keys - least) >> 1) << 1",
+        "first = f.min_int(key, self.x.p.keys - least)",
+        (_DROPOUT,),
+    ),
+    Fault(
+        "attention dropout: sums without what is dropped",
+        "kernels/templates/_attention_forward.py",
+        "                self.total[c].set(self.total[c].get() + (p[0] if step == 1 else p[0] + p[1]))\n"
+        "                if self.bits:\n"
+        "                    p = [self.bits.dropped(each, key + i, u, c, scaled=False) for u, each in enumerate(p)]\n",
+        "                if self.bits:\n"
+        "                    p = [self.bits.dropped(each, key + i, u, c, scaled=False) for u, each in enumerate(p)]\n"
+        "                self.total[c].set(self.total[c].get() + (p[0] if step == 1 else p[0] + p[1]))\n",
+        (_DROPOUT,),
+    ),
     Fault(
         "llvm: a masked load may become one of all lanes",
         "kernels/llvm.py",
@@ -54,6 +80,55 @@ KERNELS = [
         "every = reduce_and(logical_and(small, same)",
         "every = reduce_and(logical_and(small, small)",
         ("tests/transforms/test_fold_scales.py::test_a_weight_that_becomes_zero_is_told",),
+    ),
+    Fault(
+        "winograd weights: the sums of the last task that shares a block are left out",
+        "kernels/templates/conv_winograd_weight.py",
+        "with f.loop(self.sums, s.splits * self.sums, self.sums) as other:",
+        "with f.loop(self.sums, (s.splits - 1) * self.sums, self.sums) as other:",
+        ("tests/kernels/test_winograd_weight.py",),
+    ),
+    Fault(
+        "winograd weights: only the first task that shares a block tells of large numbers",
+        "kernels/templates/conv_winograd_weight.py",
+        "(first + split) * 8 + self.flags_at",
+        "first * 8 + self.flags_at",
+        ("tests/kernels/test_winograd_weight.py",),
+    ),
+    Fault(
+        "winograd weights: channels of 16 bits are read at the places of float32",
+        "kernels/templates/conv_winograd_weight.py",
+        "f.offset(self._source(f, 0), channel0 * width)",
+        "f.offset(self._source(f, 0), channel0 * 4)",
+        ("tests/kernels/test_winograd_weight.py",),
+    ),
+    Fault(
+        "runs: a place is taken again while it is read",
+        "kernels/runs.py",
+        "if place[2] > now]",
+        "if place[2] > now + 1]",
+        ("tests/kernels/test_runs.py::test_what_lives_at_once_has_places_of_its_own",),
+    ),
+    Fault(
+        "runs: what only reshapes pass on is no result",
+        "transforms/runs.py",
+        "needed = kept | {v for n in again for v in n.inputs}",
+        "needed = kept",
+        ("tests/transforms/test_runs.py::test_reshapes_between_are_inside_and_made_again_for_others",),
+    ),
+    Fault(
+        "runs: parameters that are given away are copied",
+        "driver.py",
+        "if not donate and any(",
+        "if any(",
+        ("tests/kernels/test_runs.py::test_no_runs_where_operands_are_given_away",),
+    ),
+    Fault(
+        "launch: a helper waits however long it takes",
+        "kernels/launch.py",
+        'f.branch(f.compare("ugt", spins.get(), _SPINS + _YIELDS), leave, head)',
+        "f.jump(head)",
+        ("tests/kernels/test_runs.py::test_a_helper_leaves_when_it_waits_for_long",),
     ),
     Fault(
         "launch: a call's context is not freed",
@@ -159,5 +234,163 @@ KERNELS = [
         '(self.kinds[j] == "product" and (self.small or self._is_work(j)))',
         "True",
         ("tests/transforms/test_fuse.py::test_parameters_that_only_products_read_are_made_narrow_in_their_groups",),
+    ),
+    Fault(
+        "permute: the last square along an axis is moved back too far",
+        "kernels/templates/permute.py",
+        "f.min_int(y, m.cross.extent - s.up)",
+        "f.min_int(y, m.cross.extent - s.up - 1)",
+        ("tests/kernels/test_permute.py::test_squares_of_every_width_up_to_the_edges",),
+    ),
+    Fault(
+        "leftover: transposes that keep the last axis are groups too",
+        "transforms/_leftover.py",
+        "return bool(order) and order[-1] != max(order)",
+        "return order != sorted(order)",
+        ("tests/kernels/test_permute.py::test_large_transposes_of_their_own_are_groups",),
+    ),
+    Fault(
+        "layout: a convolution with a stride is a product",
+        "transforms/layout.py",
+        'still = all(s == 1 for s in attrs["stride"]) and not any(n for pair in attrs["padding"] for n in pair)',
+        'still = not any(n for pair in attrs["padding"] for n in pair)',
+        ("tests/transforms/test_layout.py::test_other_convolutions_stay_what_they_are",),
+    ),
+    Fault(
+        "loops: short rows are joined in the wrong lanes",
+        "kernels/templates/_short.py",
+        "high = [f.shuffle(x, y, [at + half + of * w.lanes",
+        "high = [f.shuffle(x, y, [at + of * w.lanes",
+        ("tests/kernels/test_loops.py::test_many_short_rows",),
+    ),
+    Fault(
+        "loops: lanes behind the end of a short row count",
+        "kernels/templates/_short.py",
+        "values = [f.select(masked, x, s) for x, s in zip(values, w.starts(i), strict=True)]",
+        "pass",
+        ("tests/kernels/test_loops.py::test_many_short_rows",),
+    ),
+    Fault(
+        "leftover: large columns stay with XLA",
+        "transforms/_leftover.py",
+        "return last or first or bool(",
+        "return last or bool(",
+        ("tests/transforms/test_leftover.py::test_large_columns_and_places_of_extremes_are_groups",),
+    ),
+    Fault(
+        "first layers: a number that is in two pairs counts twice",
+        "kernels/templates/conv_pack.py",
+        'f.select(last, f.constant(0.5, "float"), 1.0)',
+        'f.select(last, f.constant(1.0, "float"), 1.0)',
+        ("tests/kernels/test_conv_first_layers.py",),
+    ),
+    Fault(
+        "depthwise weights: a task's bands begin with the sums of the one before",
+        "kernels/templates/conv_depthwise_weight.py",
+        "f.store(f.constant(0.0, how.vector), sums, tap * self.line + channel * 4)",
+        "f.load(sums, how.vector, tap * self.line + channel * 4)",
+        ("tests/kernels/test_conv_depthwise_weight.py",),
+    ),
+    Fault(
+        "depthwise weights: columns beyond the image are those of the next row",
+        "kernels/templates/conv_depthwise_weight.py",
+        "if known is None or 0 <= known < spec.size[1]:",
+        "if known is None or known >= 0:",
+        ("tests/kernels/test_conv_depthwise_weight.py",),
+    ),
+    Fault(
+        "layout: a user's transpose from channels last counts as one to them",
+        "transforms/layout.py",
+        """        if node.attrs["perm"] == to_second(rank):
+            self.last[out]""",
+        """        if node.attrs["perm"] == to_last(rank):
+            self.last[out]""",
+        ("tests/transforms/test_layout.py",),
+    ),
+    Fault(
+        "products: rounded sums of a tile's later rows go to its first",
+        "kernels/templates/gemm_finish.py",
+        "here = f.offset(to, (r * row + v * lanes) * size)",
+        "here = f.offset(to, v * lanes * size)",
+        ("tests/kernels/test_gemm.py::test_random_sizes_in_every_order[bf16-host]",),
+    ),
+    Fault(
+        "products: rounded sums are written beyond the last column",
+        "kernels/templates/gemm_sums.py",
+        """    if count >= int(value.type[1:].split(" ")[0]):
+        f.store(value, place)""",
+        """    if count >= 0:
+        f.store(value, place)""",
+        ("tests/kernels/test_gemm.py::test_random_sizes_in_every_order[bf16-host]",),
+    ),
+    Fault(
+        "winograd: large numbers in images go unnoticed",
+        "kernels/templates/conv_winograd.py",
+        'self.arith.lanes), f.variable("i64", odd)',
+        'self.arith.lanes), f.variable("i64", 0)',
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: large weights go unnoticed",
+        "kernels/templates/conv_winograd.py",
+        "f.store(large.found(), out",
+        "f.store(f.i64(0), out",
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: only what is not finite counts as large",
+        "kernels/templates/conv_winograd_tiles.py",
+        "_LARGE = 2.0**78",
+        "_LARGE = 0.0",
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd: a place beyond the border is read",
+        "kernels/templates/conv_winograd_tiles.py",
+        'f.compare("ult", col, width)',
+        'f.compare("ult", col, width + 1)',
+        ("tests/kernels/test_winograd.py",),
+    ),
+    Fault(
+        "winograd of 4: float32 is computed by it without being asked",
+        "kernels/templates/conv.py",
+        'return found.dtype == "f32" and',
+        "return False and",
+        ("tests/kernels/test_winograd_four.py",),
+    ),
+    Fault(
+        "winograd of 4: a sum of rows is taken for a difference",
+        "kernels/templates/conv_winograd_tiles.py",
+        "_add(even, odd, by_odd), _add(even, odd, -by_odd)",
+        "_add(even, odd, -by_odd), _add(even, odd, by_odd)",
+        ("tests/kernels/test_winograd_four.py",),
+    ),
+    Fault(
+        "winograd: 16-bit channels are read at the places of float32",
+        "kernels/templates/conv_winograd_tiles.py",
+        'here = at if self.dtype == "f32" else at // 2',
+        "here = at",
+        ("tests/kernels/test_winograd_four.py",),
+    ),
+    Fault(
+        "winograd: bfloat16 is multiplied as float32 where the CPU has AMX",
+        "kernels/templates/conv_winograd.py",
+        'if dtype == "bf16" and target.has("amx"):',
+        'if dtype == "f16" and target.has("amx"):',
+        ("tests/kernels/test_winograd_four.py",),
+    ),
+    Fault(
+        "winograd: weights are written past the caches to places that are not aligned",
+        "kernels/templates/conv_winograd.py",
+        '"i64") & (how.bytes - 1), 0)',
+        '"i64") & 0, 0)',
+        ("tests/kernels/test_winograd_four.py",),
+    ),
+    Fault(
+        "winograd: large numbers in a gradient go unnoticed",
+        "kernels/templates/conv_winograd_weight.py",
+        "found.set(found.get() | large | f.call(",
+        "found.set(found.get() | f.call(",
+        ("tests/kernels/test_winograd.py",),
     ),
 ]

@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from tests.faults.kinds import Fault
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "treadle"
 _FAILED, _SECONDS = 1, 600  # pytest's exit code for "tests failed"; longest time of one fault
+_CRASHES = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)  # what a kernel that writes elsewhere makes of pytest
 
 
 def stale() -> list[str]:
@@ -70,7 +72,8 @@ def check(fault: Fault, base: Path, folder: Path) -> tuple[Fault, str, float]:
     verdict = f"pytest ended with {done.returncode}:\n{tail}"
     if done.returncode == 0:
         verdict = "missed"
-    elif done.returncode == _FAILED and re.search(r"^\d+ failed", done.stdout, re.MULTILINE):  # not: "1 error"
+    failed = done.returncode == _FAILED and re.search(r"^\d+ failed", done.stdout, re.MULTILINE)  # not: "1 error"
+    if failed or done.returncode in _CRASHES:
         verdict = "caught"
     return fault, verdict, time.perf_counter() - start
 

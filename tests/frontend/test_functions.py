@@ -175,6 +175,11 @@ def test_matmul(x, y):
     same(both(F.matmul, x, y), x @ y)
 
 
+def test_products_of_bytes():
+    x, y = RNG.integers(0, 256, (2, 5, 70)).astype(np.uint8), RNG.integers(-128, 128, (70, 3)).astype(np.int8)
+    same(both(F.matmul_integer, x, y), x.astype(np.int32) @ y.astype(np.int32))
+
+
 def test_other_products():
     close(both(F.dot, A, B), np.dot(A, B))
     close(both(F.dot, ROW, B), np.dot(ROW, B))

@@ -63,7 +63,8 @@ def tolerances(body):
     found = {}
     for node in body.nodes:
         before = max([found.get(v, 0) for v in node.inputs], default=0)
-        found.update({o: max(before, TOLERANCE[o.dtype.short] if o.dtype.is_float else 0) for o in node.outputs})
+        less = 10 if node.attrs.get("precision", "highest") != "highest" else 1
+        found.update({o: max(before, TOLERANCE[o.dtype.short] * less if o.dtype.is_float else 0) for o in node.outputs})
     return [found.get(o, 0) if o.dtype.is_float else 0 for o in body.outputs]
 
 

@@ -25,7 +25,7 @@ from treadle.base.errors import UserError
 from treadle.base.flags import override
 from treadle.ir import build
 from treadle.ir.node import Module
-from treadle.ir.types import bf16, f16, f32, f64, i8, i32, i64
+from treadle.ir.types import bf16, bool_, f16, f32, f64, i8, i32, i64, u32
 from treadle.kernels import engine, jit
 
 SMOOTH = ("tanh", "sigmoid", "exp", "gelu", "silu", "softplus", "sin", "cos", "erf", "expm1", "abs", "square", "neg")
@@ -66,31 +66,36 @@ def products(d):
 
 
 # ---------------------------------------------------------------------------------------------------- convolutions
-def convolutions(d, depthwise=False):
-    axes = d.one(2, 2, 2, 1)
+def convolutions(d, depthwise=False, three=False):
+    """depthwise: with one channel in a group; three: with 3x3 taps side by side."""
+    axes = 2 if three else d.one(2, 2, 2, 1)
     each = lambda make: tuple([make() for _ in range(axes)])
-    groups = 1 if d.chance(0.7) else d.one(2, 3, 4)
+    groups = 1 if three or d.chance(0.7) else d.one(2, 3, 4)
     size, kernel = each(lambda: d.size(40 if axes == 2 else 130)), each(lambda: d.one(1, 1, 2, 3, 3, 4, 5))
     if depthwise:
         groups, times = d.size(70) or 1, d.one(1, 1, 1, 2)
         c, o = groups, groups * times
     else:
         c, o = ((d.size(130 // groups) or groups) * groups for _ in range(2))
+        c = d.one(1, 3, 5) if groups == 1 and d.chance(0.2) else c
     attrs = {
         "stride": each(lambda: d.one(1, 1, 1, 2, 3)),
         "padding": each(lambda: (d.one(0, 1, 1, 2, -1), d.one(0, 1, 1, 2, -1))),
         "dilation": each(lambda: d.one(1, 1, 1, 2)),
         "groups": groups,
     }
+    if three:
+        kernel, attrs = (3, 3), attrs | {"stride": (1, 1), "dilation": (1, 1)}
+        attrs |= {"precision": "high"} if d.chance(0.3) else {}
     rows = zip(size, kernel, attrs["padding"], attrs["stride"], attrs["dilation"], strict=True)
     out = tuple([(n + sum(p) - k * (r - 1) - 1) // s + 1 for n, r, p, s, k in rows])
     if min(out) < 1:
-        return convolutions(d, depthwise)
+        return convolutions(d, depthwise, three)
     n = d.size(4)
     while n > 1 and n * prod(out) * prod(kernel) * o * c // groups > MOST_PRODUCTS:
         n //= 2
     if prod(out) * prod(kernel) * o * c // groups > 2 * MOST_PRODUCTS:
-        return convolutions(d, depthwise)
+        return convolutions(d, depthwise, three)
     kind, last = d.kind(without=(f64,)), d.chance(0.6)
     image = lambda size, c: kind[n, *size, c] if last else kind[n, c, *size]
     second = lambda v: ops.transpose(v, perm=(0, v.ndim - 1, *range(1, v.ndim - 1))) if last else v
@@ -112,13 +117,19 @@ def convolutions(d, depthwise=False):
 
 # ------------------------------------------------------------------------------------------- attention, recurrence
 def attentions(d):
-    kind = d.one(f32, f32, bf16)
+    kind = d.one(f32, f32, bf16, f16)
     lead = tuple([d.rnd.randint(1, 3) for _ in range(d.rnd.randint(0, 2))])
     rows, keys, depth, width = (d.size() for _ in range(4))
     while prod(lead) * rows * keys * (depth + width) > MOST_PRODUCTS:
         rows, keys = max(rows // 2, 1), max(keys // 2, 1)
     attrs = {"scale": d.one(0.1, 0.3, 1.0), "causal": d.chance(0.4)}
     types = [kind[(*lead, rows, depth)], kind[(*lead, keys, depth)], kind[(*lead, keys, width)]]
+    given, before, name = {}, 3, "attention"  # before: operands before the mask
+    if d.chance(0.35):
+        name, before, attrs["rate"] = "attention_dropout", 4, d.one(0.1, 0.3, 0.5, 0.9, 1.0, 0.0)
+        types.append(u32[(*lead, 2)])
+        given[3] = d.rng.integers(0, 2**32, (*lead, 2)).astype(np.uint32)
+    forward, gradient = ops.OPS[f"{name}_fwd"], ops.OPS[f"{name}_grad"]
     masks = [(), (), (rows, keys), (*lead, rows, keys), (*[1] * len(lead), 1, keys), (keys,)]
     if chosen := d.one(*masks):
         types.append(kind[chosen])
@@ -127,19 +138,21 @@ def attentions(d):
         d.special, d.least = False, 10  # differences of numbers of this size are summed
 
         def function(q, k, v, *rest):
-            y, sums = ops.attention_fwd(q, k, v, *rest[:-1], **attrs)
-            return (y, *ops.attention_grad(q, k, v, y, sums, rest[-1], *rest[:-1], **attrs)[:3])
+            y, sums = forward(q, k, v, *rest[:-1], **attrs)
+            return (y, *gradient(q, k, v, y, sums, rest[-1], *rest[:-1], **attrs)[:3])
     else:
-        function = lambda *xs: ops.OPS[d.one("attention", "attention_fwd")](*xs, **attrs)
+        function = lambda *xs: d.one(ops.OPS[name], forward)(*xs, **attrs)
     if d.chance(0.5):
+        seeds = types[3] if before == 4 else None
         types, function = d.viewed(types, function)
-    given = {}
+        if seeds is not None and types[3] != seeds:  # a view of more, or of less
+            given[3] = d.rng.integers(0, 2**32, types[3].shape).astype(np.uint32)
     if attrs["causal"]:  # what a row does not see is left out: where that is NaN, 0 * NaN is not computed
         given[2] = d.values(types[2], special=False)
-    if chosen and d.chance(0.5) and types[3].shape and types[3].dtype is kind[()].dtype:
-        mask = d.values(types[3], special=False)
+    if chosen and d.chance(0.5) and types[before].shape and types[before].dtype is kind[()].dtype:
+        mask = d.values(types[before], special=False)
         mask[d.rng.random(mask.shape) < 0.3] = -np.inf  # rows may see nothing
-        given[3] = mask if not attrs["causal"] and d.special else d.values(types[3], special=False)
+        given[before] = mask if not attrs["causal"] and d.special else d.values(types[before], special=False)
     return d.traced(function, types, given)
 
 
@@ -238,7 +251,12 @@ def losses(d):
 
 
 def reductions(d):
+    if d.chance(0.1):
+        return extremes(d)
     shape = d.shape(1, 5)
+    if d.chance(0.2):  # short rows, and columns of more than the second cache
+        low, high = d.one(((64, 1), (400, 70)), ((900, 260), (1500, 400)))
+        shape = tuple(map(d.rnd.randint, low, high))
     rank, name = len(shape), d.one("sum", "sum", "sum", "max", "min", "mean", "prod", "or", "and")
     axes = tuple(sorted(d.rnd.sample(range(rank), d.rnd.randint(0 if d.chance(0.1) else 1, rank))))
     empty = prod(shape) == 0
@@ -252,6 +270,17 @@ def reductions(d):
     types, function = d.viewed([kind[shape]], lambda x: ops.OPS["reduce_" + name](before(x), axes=axes))
     t = build.trace(function, types).out_types[0]
     return d.traced(*reversed(d.followed(t, function, types))) if kind in FLOATS else d.traced(function, types)
+
+
+def extremes(d):
+    """Places of the largest and smallest; of what is exact, so that equal elements are equal everywhere."""
+    shape = d.shape(1, 4)
+    axis = d.rnd.randrange(len(shape))
+    if not shape[axis]:
+        return extremes(d)
+    kind, name = d.one(d.kind(), d.kind(), i32, i8), d.one("argmax", "argmin")
+    before = d.one(lambda v: v, ops.abs, ops.neg, lambda v: ops.maximum(v, v * 0 + 1))
+    return d.traced(lambda x: ops.OPS[name](before(x), axis=axis), [kind[shape]])
 
 
 def pools(d):
@@ -372,6 +401,29 @@ def moves(d):
     return d.traced(second, types)
 
 
+def permutes(d):
+    """One tensor whose axes change places, with a reshape, a slice or another transpose before."""
+    t = d.one(d.kind(), f32, bf16, i8, i32, i64, bool_)[d.shape(2, 5)]
+    if d.chance(0.3):  # an axis of few places
+        t = t.with_shape(tuple(d.rnd.sample((*t.shape[1:], d.rnd.randint(1, 8)), len(t.shape))))
+    order = lambda x: tuple(d.rnd.sample(range(x), x))
+    rank, first = len(t.shape), d.one("", "", "", "slice", "reshape", "transpose")
+    perm, before = order(rank), order(rank)
+    low = tuple([d.rnd.randrange(n) if n and d.chance(0.5) else 0 for n in t.shape])
+    steps = tuple([d.one(1, 1, 1, 2, 3) for _ in t.shape])
+
+    def moved(x):
+        if first == "slice":
+            x = ops.slice_(x, starts=low, limits=t.shape, strides=steps)
+        elif first == "reshape" and rank > 2:
+            x = ops.reshape(x, shape=(t.shape[0] * t.shape[1], *t.shape[2:], 1))
+        elif first == "transpose":
+            x = ops.transpose(x, perm=before)
+        return ops.transpose(x, perm=perm)
+
+    return d.traced(moved, [t], {0: (d.rng.permutation(t.size) % 30011).astype(t.dtype.np).reshape(t.shape)})
+
+
 def formulas(d):
     """Operators written in `te`."""
     n, m, w = d.size(), d.size(), d.one(1, 2, 3, 5)
@@ -395,7 +447,8 @@ def formulas(d):
         return te.compute((n, m), lambda i, j: te.if_then_else(i >= j, x[i, j] * 2.0, 0.0))
 
     function = d.one(windows, windows, crossed, rows, triangle)
-    return operator(function, [d.values(f32[(n, (m - 1) * s + w) if function is windows else (n, m)]).astype(kind)])
+    shape = (n, (max(m, 1) - 1) * s + w) if function is windows else (n, m)
+    return operator(function, [d.values(f32[shape]).astype(kind)])
 
 
 def operator(function, arrays):
@@ -440,7 +493,10 @@ FAMILIES = {
         products, convolutions, attentions, recurrences, norms, losses, reductions, pools, updates, lookups, pointwise,
         moves, formulas, known_formulas, layers,
     )
-} | {"depthwise": lambda d: convolutions(d, depthwise=True)}  # fmt: skip
+} | {
+    "depthwise": lambda d: convolutions(d, depthwise=True), "permutes": permutes,
+    "threes": lambda d: convolutions(d, three=True),
+}  # fmt: skip
 
 
 def bodies(family, seed, empty=0.0):

@@ -214,6 +214,19 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(name, kind):
             check(body, TARGETS[name], arrays=[a, b], plans=1)
 
 
+def test_an_operand_is_packed_where_asking_for_it_early_does_not_do():
+    bodies = {n: trace(matmul, f32[512, n], f32[n, n]) for n in (512, 1000)}
+    packs = {n: not gemm.plans(body, host())[0].name.endswith("pack:-") for n, body in bodies.items()}
+    assert packs == {512: False, 1000: True}  # rows of 1000 floats do not begin where lines of memory do
+
+
+@pytest.mark.parametrize("kind", [bf16, f16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_sums_are_rounded_on_their_way_from_registers(name, kind):
+    for m, k, n in ((1, 70, 17), (29, 300, 49), (40, 9, 33), (14, 1, 96)):
+        check(trace(matmul, kind[m, k], kind[k, n]), TARGETS[name], plans=2, scale=3)
+
+
 def test_what_is_not_taken():
     host_ = host()
     assert gemm.plans(trace(lambda x: relu(x), f32[3, 3]), host_) == []

@@ -129,6 +129,29 @@ def test_long_reductions():
     assert abs(run(fn, [x])[0] - exact) <= max(abs(x.sum() - exact), exact * 6e-8)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("extent", [1, 7, 16, 49, 64])
+def test_many_short_rows(extent, target):
+    check(lambda x: ops.reduce_sum(x, axes=(1,)), f32[133, extent], target=TARGETS[target])
+    check(lambda x: ops.reduce_mean(x * x, axes=(2,)), f32[3, 70, extent], target=TARGETS[target], special=True)
+    check(lambda x: ops.reduce_max(x, axes=(1,)), bf16[100, extent], target=TARGETS[target], special=True)
+    check(lambda x: (ops.reduce_min(x, axes=(1,)), ops.reduce_sum(x, axes=(1,))), f32[90, extent], special=True)
+
+
+def test_columns_of_more_than_the_second_cache():
+    rows = max(host().l2, 1 << 20) // (4 * 300) + 7
+    check(lambda x: ops.reduce_sum(x, axes=(0,)), f32[rows, 300], tol=1e-4)
+    check(lambda x: ops.reduce_max(x, axes=(0,)), f32[rows, 300], special=True)
+
+
+def test_places_of_extremes():
+    x = np.random.default_rng(0).integers(-3, 4, (40, 70)).astype(np.float32)
+    x[3, 5] = x[3, 60] = x[9, 0] = np.nan
+    x[4], x[5] = -np.inf, np.inf
+    for op in (ops.argmax, ops.argmin):
+        check(lambda x, op=op: op(x, axis=1), f32[x.shape], arrays=[x])
+
+
 ROWS = [(5, 7), (1, 130), (130, 1), (33, 64), (3, 4, 127)]
 
 

@@ -26,12 +26,17 @@ def resident():
 
 
 def growth(call, count):
+    """Bytes by which the process grows in so many calls: in the best of three rounds, because the heap grows once where
+    results wait for each other; what is left behind by calls is left in every round."""
     for _ in range(WARM):
         call()
-    before = resident()
-    for _ in range(count):
-        call()
-    return resident() - before
+    grown = []
+    while len(grown) < 3 and min(grown, default=ALLOWED) >= ALLOWED:
+        before = resident()
+        for _ in range(count):
+            call()
+        grown.append(resident() - before)
+    return min(grown)
 
 
 def body():

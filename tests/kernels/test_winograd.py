@@ -6,7 +6,7 @@ from tests.kernels.pages import at_page_end
 from tests.kernels.test_conv import TARGETS, attributes, backward, forward, last, run, second, values, weights
 
 from treadle.ir import build, interp
-from treadle.ir.types import bf16, f32, f64
+from treadle.ir.types import f32, f64
 from treadle.kernels import jit
 from treadle.kernels.target import host
 from treadle.kernels.templates.conv import plans
@@ -210,5 +210,4 @@ def test_where_it_is_offered():
         assert not few[0] and few[-1]
     for other in ({"stride": 2}, {"dilation": 2, "padding": ((2, 2), (2, 2))}, {"groups": 2}):
         assert not any(names(f32, 64, 64, (14, 14), **other))
-    assert not any(names(bf16, 64, 64, (14, 14)))
     assert not any(names(f32, 40000, 64, (14, 14)))

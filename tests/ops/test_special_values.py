@@ -336,6 +336,18 @@ def test_the_back_end_flushes_subnormals():
     assert not compiled.any() and reference.all()
 
 
+@pytest.mark.parametrize("op, attrs", [("contract", {"spec": "ab,bc->ac"}), ("conv", {})])
+def test_sums_of_repeated_infinities(op, attrs):
+    """NumPy's einsum takes y * sum(x) where y repeats an element: -inf for what is NaN."""
+    x, y = np.array([[1.0, -2.0, 3.0]], np.float32), np.float32(-np.inf)
+    shapes = ((1, 3), (3, 4))
+    if op == "conv":
+        shapes, attrs = ((1, 3, 1), (4, 3, 1)), {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1}
+    with np.errstate(invalid="ignore"):
+        made = OPS[op].rules["ref"](x.reshape(shapes[0]), np.broadcast_to(y, shapes[1]), **attrs)
+    assert np.isnan(made).all()
+
+
 def test_differences_are_found():
     """The comparison itself: a wrong sign of zero, a NaN too many, a lost digit."""
     right = np.array([0.0, np.inf, 1.0, np.nan, 2.0], np.float32)

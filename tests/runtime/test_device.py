@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import mmap
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ print(memory.tune_malloc())
 """
     on = python(code, TREADLE_MALLOC="1")
     if memory._glibc() is not None:
-        assert on == "malloc {'refused': []} False\nTrue"
+        assert on.startswith("malloc {'refused': [], 'huge': ") and on.endswith("} False\nTrue")
     assert python(code, TREADLE_MALLOC="0") == "False"
 
 
@@ -89,6 +90,28 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     on, off = (int(python(code, TREADLE_MALLOC=value)) for value in "10")
     assert on * 10 < off
+
+
+@pytest.mark.skipif(memory._glibc() is None, reason="glibc")
+def test_large_arrays_lie_on_huge_pages_where_the_system_has_them():
+    modes = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not modes.exists() or "[never]" in modes.read_text():
+        pytest.skip("no huge pages")
+    code = """
+import numpy as np
+from pathlib import Path
+from treadle.runtime import memory, pjrt
+def huge():
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    heap = next(i for i, line in enumerate(lines) if line.endswith("[heap]"))
+    found = [line.split()[1] for line in lines[heap:] if line.startswith("AnonHugePages")]
+    return sum(int(kb) << 10 for kb in found)
+pjrt.client()
+assert memory.use_huge_pages()
+before, held = huge(), pjrt.put(np.ones(1 << 24, np.float32))
+print(huge() - before)
+"""
+    assert int(python(code, TREADLE_MALLOC="1")) > 48 << 20
 
 
 def test_jax_settings_of_the_user_are_left_alone():

@@ -5,17 +5,17 @@ import pytest
 from tests.transforms.support import check_silent, module_of
 
 from treadle.ir import interp
-from treadle.ir.types import f32
+from treadle.ir.types import bf16, f32
 from treadle.ir.verify import verify
 from treadle.ops._declare import Samples
 from treadle.ops.activation import relu
-from treadle.ops.convolution import conv
+from treadle.ops.convolution import conv, conv_input_grad
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, mul
 from treadle.ops.groups import fused
 from treadle.ops.norm_batch import batch_norm
 from treadle.ops.reduce import broadcast_to, reduce_sum
-from treadle.ops.shape import reshape
+from treadle.ops.shape import reshape, transpose
 from treadle.transforms.fuse import Fuse
 from treadle.transforms.grad import vjp
 from treadle.transforms.layout import Layout
@@ -88,3 +88,46 @@ def test_functions_without_a_convolution_stay():
     few = f32[1, 1, 2, 2], f32[1, 1, 1, 1]
     nothing = {**PLAIN, "padding": ((0, 0), (0, 0))}
     check_silent(Layout(), lambda x, w: conv(x, w, **nothing), *few)  # too little work
+
+
+def test_a_users_own_transposes_to_and_from_channels_last_cost_nothing():
+    def given_last(x, w):
+        y = transpose(conv(relu(transpose(x, perm=(0, 3, 1, 2))), w, **PLAIN), perm=(0, 2, 3, 1))
+        return add(y, y), transpose(y, perm=(0, 3, 1, 2))
+
+    after = turned(module_of(given_last, (f32[2, 5, 6, 3], f32[4, 3, 3, 3])))
+    assert ops(after.main) == ["relu", "transpose", "conv", "transpose", "add", "transpose"]
+
+    def other_ways(x, w):
+        y = conv(transpose(x, perm=(0, 2, 3, 1)), w, **PLAIN)
+        return transpose(y, perm=(0, 1, 3, 2)), transpose(y, perm=(0, 3, 1, 2)), y
+
+    turned(module_of(other_ways, (f32[2, 5, 6, 3], f32[4, 6, 3, 3])))
+
+
+def test_a_convolution_of_single_places_alone_is_a_product():
+    attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    types = f32[2, 5, 20, 30], f32[7, 5, 1, 1]
+    after = turned(module_of(lambda x, w: conv(x, w, **attrs), types))
+    assert ops(after.main) == ["reshape", "reshape", "contract", "reshape"]
+    dy = lambda dy, w: conv_input_grad(dy, w, input_size=(20, 30), **attrs)
+    assert ops(turned(module_of(dy, (f32[2, 7, 20, 30], f32[7, 5, 1, 1]))).main)[2] == "contract"
+    exact = turned(module_of(lambda x, w: conv(x, w, precision="high", **attrs), types))
+    assert [n.attrs.get("precision") for n in exact.main.nodes if n.op.name == "contract"] == ["high"]
+
+
+def test_other_convolutions_stay_what_they_are():
+    attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    x, w = f32[2, 4, 20, 30], f32[8, 4, 1, 1]
+    for function, types in (
+        (lambda x, w: relu(conv(x, w, **attrs)), (x, w)),
+        (lambda x, w: conv(relu(x), w, **attrs), (x, w)),
+        (lambda x, w: conv(x, w, **{**attrs, "stride": (2, 1)}), (x, w)),
+        (lambda x, w: conv(x, w, **{**attrs, "padding": ((0, 0), (1, 0))}), (x, w)),
+        (lambda x, w: conv(x, w, **{**attrs, "groups": 2}), (x, f32[8, 2, 1, 1])),
+        (lambda x, w: conv(x, w, **attrs), (x, f32[8, 4, 1, 3])),
+        (lambda x, w: conv(x, w, **attrs), (f32[2, 4, 7, 7], w)),
+        (lambda x, w: conv(x, w, **attrs), (bf16[2, 4, 20, 30], bf16[8, 4, 1, 1])),
+    ):
+        made = Layout(small=True)(module_of(function, types)).main
+        assert "contract" not in ops(made) and "conv" in ops(made)

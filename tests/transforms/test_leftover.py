@@ -13,6 +13,7 @@ from treadle.ops.activation import silu
 from treadle.ops.functions import exp
 from treadle.ops.groups import fused
 from treadle.ops.reduce import reduce_max, reduce_sum
+from treadle.ops.sorting import argmax
 from treadle.transforms.fuse import Fuse
 
 ROWS = (512, 1024)
@@ -54,6 +55,13 @@ def test_reductions_that_xla_computes_as_fast_are_left_to_it():
     assert grouped(lambda x: reduce_sum(x, axes=(1,)), f32[16, 16]) == []
 
 
+def test_large_columns_and_places_of_extremes_are_groups():
+    assert grouped(lambda x: reduce_sum(x * x, axes=(0,)), f32[4096, 512]) == [["mul", "reduce_sum"]]
+    assert grouped(lambda x: reduce_sum(x, axes=(1,)), f32[2, 2048, 512]) == []
+    assert grouped(lambda x: argmax(x, axis=1), f32[ROWS]) == [["argmax"]]
+    assert grouped(lambda x: argmax(x, axis=0), f32[ROWS]) == []
+
+
 def test_16_bit_floats_are_reduced_as_float32():
     t = bf16[ROWS]
     assert grouped(lambda x: reduce_sum(x, axes=(1,)), t) == [["cast", "reduce_sum"]]
@@ -65,6 +73,8 @@ def test_dear_chains_are_groups():
     t = f32[ROWS]
     assert grouped(lambda x, y: silu(x) * y, t, t) == [["silu", "mul"]]
     assert grouped(lambda x, y: (x + y) * x, t, t) == []
+    assert grouped(lambda x, y: (s := x + y, s * x), t, t) == [["add", "mul"]]
+    assert grouped(lambda x, y: (x + y) * x, f32[2816, 1024], f32[2816, 1024]) == [["add", "mul"]]
     assert grouped(lambda x, y: (x + y) * x, bf16[ROWS], bf16[ROWS]) == [["add", "mul"]]
     assert grouped(lambda x, y: silu(x) * y, f32[16, 16], f32[16, 16]) == []
 

@@ -16,6 +16,7 @@ from treadle.ir.node import Fn, Module
 from treadle.ir.walk import all_nodes
 from treadle.ops.groups import fused
 from treadle.transforms.fuse import smaller
+from treadle.transforms.runs import is_run, with_runs
 
 CODE = ("loops", "llvm", "asm")
 
@@ -80,8 +81,20 @@ def report(module: Module) -> str:
         f"{launches[1]} kernels for {launches[0]} kinds of nodes; "
         f"{text.size(moved[1])} instead of {text.size(moved[0])} through memory"
     )
+    runs = _runs(module)
+    if runs:
+        last += f"; {sum(runs)} of them in {len(runs)} {'call' if len(runs) == 1 else 'calls'} of several"
     head = ("count", "nodes", "kernel, or why none", "bytes one by one", "as a group")
     return text.table(head, table) + f"\n{last}\n"
+
+
+def _runs(module: Module) -> list[int]:
+    """How many kernels each run of the module calls at once, where the module is compiled without donations."""
+    from treadle.kernels import engine
+
+    made = with_runs(driver.grouped(module), lambda node: engine.choose(node.attrs["body"]).loaded is not None)
+    bodies = [n.attrs["body"] for n in made.main.nodes if n.op is fused and is_run(n.attrs["body"])]
+    return [sum(n.op is fused for n in body.nodes) for body in bodies]
 
 
 def texts(module: Module, form: str) -> str:

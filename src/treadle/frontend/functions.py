@@ -102,7 +102,7 @@ from treadle.frontend.logic import (
     truth,
     where,
 )
-from treadle.frontend.products import dot, einsum, matmul, outer, tensordot
+from treadle.frontend.products import dot, einsum, matmul, matmul_integer, outer, tensordot
 from treadle.frontend.shaping import (
     broadcast_to,
     cat,
@@ -168,9 +168,10 @@ __all__ = [
     "exp", "exp2", "expand", "expand_dims", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "gather",
     "gcd", "greater", "greater_equal", "hypot", "i0e", "i1e", "imag", "isfinite", "isinf", "isnan", "lcm", "less",
     "less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max",
-    "maximum", "mean", "min", "minimum", "moveaxis", "mul", "multiply", "nan_to_num", "neg", "negative",
-    "nextafter", "norm", "not_equal", "one_hot", "outer", "pad", "permute", "polygamma", "pow", "prod", "real",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matmul_integer",
+    "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "mul", "multiply", "nan_to_num",
+    "neg", "negative", "nextafter", "norm", "not_equal", "one_hot", "outer", "pad", "permute",
+    "polygamma", "pow", "prod", "real",
     "reciprocal", "relu", "remainder", "repeat_interleave", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign",
     "sin", "sinc", "sinh", "softmax", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
     "sub", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk",

@@ -15,6 +15,7 @@ from treadle.frontend.lift import cast, dtype_of, integer, ints, is_number, is_t
 from treadle.ops import elementwise
 from treadle.ops.products import contract
 from treadle.ops.products import matmul as matmul_op
+from treadle.ops.products import matmul_integer as matmul_integer_op
 from treadle.ops.reduce import reduce_sum
 
 Term = tuple[Any, str]  # a tensor and one letter for each of its axes
@@ -41,6 +42,15 @@ def matmul(x: Any, y: Any) -> Any:
     if x.ndim == 1:
         return shaping.squeeze(out, -2)
     return shaping.squeeze(out, -1) if y.ndim == 1 else out
+
+
+def matmul_integer(x: Any, y: Any) -> Any:
+    """x @ y of bytes, summed in int32 (modulo 2**32): the product of quantised numbers. A kernel's on CPUs with VNNI.
+
+    x: int8 or uint8 [..., m, k], y: int8 or uint8 [..., k, n] -> int32[..., m, n]; leading axes broadcast. Raises E0106
+    for other types, E0114 for fewer than two axes or when the k's differ, E0108 when the leading axes do.
+    """
+    return matmul_integer_op(lift(x), lift(y))
 
 
 def _are_plain(x: Any, y: Any) -> bool:

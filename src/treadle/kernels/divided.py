@@ -86,5 +86,5 @@ def _divide(body: Fn, wanted: str | None, pool: Executor) -> Divided | None:
         return None
     first, rest = kernel.divided()
     name = f"treadle.{hashlib.sha256(rest.text.encode()).hexdigest()[:24]}"
-    code = (pool.submit(jit.load, each.text) for each in (first, rest))
+    code = (engine.compiled(each.text, pool) for each in (first, rest))
     return Divided(plan.name, name, kernel.packs, kernel.workspace, len(kernel.inputs), rest, *code)

@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -101,8 +101,17 @@ def load(kernel: Kernel, plan: str, pool: Executor | None = None) -> Loaded:
     """A kernel that a plan of this name has made, compiled or taken from the cache; with a pool, by its threads."""
     name = f"treadle.{hashlib.sha256(kernel.text.encode()).hexdigest()[:24]}"
     with events.span("kernels", "kernel", plan=plan, target=name):
-        code = _done(jit.load(kernel.text)) if pool is None else pool.submit(jit.load, kernel.text)
+        code = compiled(kernel.text, pool)
     return Loaded(name, kernel.workspace, kernel.aliases, code)
+
+
+def compiled(text: str, pool: Executor | None = None) -> Future[jit.Code]:
+    """The code of a text, by the threads of a pool if there is one that still takes work: once the main thread has
+    ended, none does, but other threads may go on."""
+    if pool is not None:
+        with suppress(RuntimeError):
+            return pool.submit(jit.load, text)
+    return _done(jit.load(text))
 
 
 def _done(code: jit.Code) -> Future[jit.Code]:

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from treadle.base import cache, events
+from treadle.base import cache, events, leaving
 from treadle.kernels import launch
 from treadle.kernels.target import Target, host, llvm
 
 SLOT_BYTES = 8 << 20  # scratch that one task may use; touched pages only cost memory
 _LEVEL = 2
-_SHARED = ("treadle_launch", "treadle_worker")  # what kernels find in the runtime's module
+_SHARED = ("treadle_launch", "treadle_launch_run", "treadle_worker")  # what kernels find in the runtime's module
 _SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24  # of ELF
 _lock = threading.RLock()
 _loaded: dict[str, Future[Code]] = {}
@@ -48,6 +48,10 @@ class Code:
     def handler(self) -> int:
         """The function that XLA calls."""
         return self.address("call")
+
+    def set_pointer(self, name: str, address: int) -> None:
+        """Write an address into a global of the module."""
+        ctypes.c_void_p.from_address(self.address(name)).value = address
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]], threads: int = 1) -> None:
         """Call the kernel on arrays whose types it was made for (nothing is checked); outputs are written in place."""
@@ -96,7 +100,9 @@ def _load(key: str, target: Target, compile: Callable[[], bytes]) -> Code:
             found = _loaded[key] = Future()
     if mine:
         try:
-            found.set_result(_made(key, target, compile))
+            with leaving.held():
+                made = _made(key, target, compile)
+            found.set_result(made)
         except BaseException as error:
             with _lock:
                 _loaded.pop(key, None)

@@ -14,6 +14,7 @@ from treadle.kernels.llvm import Function, Operand, Value, vector
 from treadle.kernels.target import Target
 
 UNIT = 4  # bytes
+LINE = 64  # bytes; 16 units
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,15 @@ class Strided:
     outer: int
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What is asked for while a tile is computed, because it comes from the third cache or from memory. rows: of the
+    left operand, those of the next tile; steps: how far before its use the right operand is, 0 for not at all."""
+
+    rows: Strided | None
+    steps: int = 0
+
+
 class Tile:
     """rows x vectors accumulators, in registers as long as there are enough of them."""
 
@@ -115,10 +125,24 @@ class Tile:
                 else:
                     self.f.store_masked(each.get(), place, mask, at)
 
-    def multiply(self, depth: Operand, a: Strided, b: Strided, masks: Sequence[Value | None] = ()) -> None:
-        """Add the product of `depth` units. masks: lanes of b's vectors that may be read."""
+    def multiply(
+        self, depth: Operand, a: Strided, b: Strided, masks: Sequence[Value | None] = (), ahead: Ahead | None = None
+    ) -> None:
+        """Add the product of `depth` units. masks: lanes of b's vectors that may be read; ahead: what to ask for."""
         with self.f.loop(0, depth) as k:
+            if ahead is not None:
+                self._ask(ahead, k, b)
             self._step(self.f.offset(a.place, k * a.inner), a.outer, self.f.offset(b.place, k * b.inner), b, masks)
+
+    def _ask(self, ahead: Ahead, k: Value, b: Strided) -> None:
+        """Few lines in each step, so that they arrive while others are multiplied; they need not be there."""
+        f, rows = self.f, ahead.rows
+        if rows is not None and rows.inner == UNIT:  # a line is 16 units of a row: another row in each step
+            f.prefetch(rows.place, (k & 15) * rows.outer + (k >> 4) * LINE, locality=2)
+        elif rows is not None:
+            f.prefetch(rows.place, k * rows.inner + (self.rows - 1) * rows.outer, locality=2)
+        for v in range(self.vectors if ahead.steps else 0):
+            f.prefetch(b.place, (k + ahead.steps) * b.inner + v * b.outer, locality=2)
 
     def multiply_half(self, at: Operand, a: Strided, b: Strided) -> None:
         """Add the product of unit `at`, of which a has the first element only."""

@@ -16,7 +16,7 @@ from treadle.frontend.tensor import Tensor
 from treadle.nn import functional as F
 from treadle.nn import init
 from treadle.nn.cell import Cell, Parameter
-from treadle.nn.functional.attention import additive, dropped_attention
+from treadle.nn.functional.attention import additive, attended, dropped_attention
 from treadle.nn.linear import Dropout, Linear
 from treadle.nn.norm import LayerNorm
 from treadle.ops.compare import logical_not
@@ -92,10 +92,10 @@ class MultiheadAttention(Cell):
             masks = tuple([pad(m, [(0, 0)] * (m.ndim - 1) + [(0, added)]) for m in masks])
         p = self.dropout if self.training else 0.0
         scale = (self.embed_dim // self.num_heads) ** -0.5
-        if need_weights or p or (masks and is_causal):
+        if need_weights:
             y, weights = dropped_attention(q, k, v, masks, scale, is_causal, p)
         else:
-            y, weights = F.scaled_dot_product_attention(q, k, v, sum_of(masks), 0.0, is_causal, scale), None
+            y, weights = attended(q, k, v, masks if len(masks) < 2 else (sum_of(masks),), scale, is_causal, p), None
         joined = reshape(swapaxes(y, 1, 2), (y.shape[0], y.shape[2], self.embed_dim))
         out = self.out_proj(joined if self.batch_first else swapaxes(joined, 0, 1))
         return out, mean(weights, 1) if need_weights else None

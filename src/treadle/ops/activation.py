@@ -15,7 +15,7 @@ from treadle.ir.node import Value
 from treadle.ir.types import bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._types import floats, in_float32, same_float, widened
-from treadle.ops.compare import greater, select
+from treadle.ops.compare import greater, logical_and, select
 from treadle.ops.elementwise import abs, largest, maximum, minimum, smallest
 from treadle.ops.functions import erf, erf_of, exp, expm1, log1p, sigmoid
 
@@ -62,7 +62,7 @@ def _(x: Value) -> Any:
 
 @relu6.grad
 def _(x: Value, y: Value, d: Value) -> Grads:
-    return (select(greater(y, 0), select(greater(6, y), d, 0), 0),)
+    return (select(logical_and(greater(y, 0), greater(6, y)), d, 0),)  # one mask, if it is kept
 
 
 @relu6.onnx

@@ -3,13 +3,14 @@
 q: float[..., L, D], k: float[..., S, D], v: float[..., S, E], with the same leading axes (batch, heads); optionally a
 mask that is added to the scores, of a shape that broadcasts to [..., L, S] (-inf hides a place). 16-bit floats: scores,
 softmax and sums are in float32. `attention_fwd` keeps log(sum(exp(scores))) for the gradient, which computes the
-probabilities again: nothing of the size of the scores is kept (Dao et al. 2022, arXiv:2205.14135).
+probabilities again: nothing of the size of the scores is kept (Dao et al. 2022, arXiv:2205.14135). Attention with
+dropout is in dropped_attention.py, made of the same functions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from treadle.ops.norm import exp_shift
 from treadle.ops.products import contract
 from treadle.ops.reduce import reduce_sum, wide, wide_array, wide_dtype, widen
 from treadle.ops.shape import LETTERS, reshape
+
+Drop = Callable[[Value], Value]
 
 
 @op(group="attention", amp="narrow", onnx="expand")
@@ -101,34 +104,36 @@ def _(q: TensorType, k: TensorType, v: TensorType, *rest: TensorType, scale: flo
     return q, k, v, *mask
 
 
-def _names(q: TensorType, mask: tuple[TensorType, ...], causal: bool) -> dict[str, str]:
-    """Axes by operand: the leading axes may be split, L too unless causal (a row's place counts), S and D may not."""
-    lead, row = " ".join(LETTERS[: q.rank - 2]), "!row" if causal else "row"
+def _names(q: TensorType, mask: tuple[TensorType, ...], placed: bool) -> dict[str, str]:
+    """Axes by operand: the leading axes may be split, L too unless a row's place counts, S and D may not."""
+    lead, row = " ".join(LETTERS[: q.rank - 2]), "!row" if placed else "row"
     text = {"q": f"{lead} {row} !dim", "k": f"{lead} !place !dim", "v": f"{lead} !place !width"}
-    text |= {"y": f"{lead} {row} !width", "r": f"{lead} {row}", "m": ""}
+    text |= {"y": f"{lead} {row} !width", "r": f"{lead} {row}", "s": f"{lead} !word", "m": ""}
     for m in mask:
         names = f"{lead} {row} !place".split()
         text["m"] = " ".join("1" if n == 1 else a for n, a in zip(m.shape, names[q.rank - m.rank :]))
     return text
 
 
-def _axes(operands: str, results: str) -> Any:
+def axes_of(operands: str, results: str, placed: bool = False) -> Any:
+    """An axes rule; placed: what a row gives depends on its place, as it does when causal."""
+
     def rule(q: TensorType, *rest: TensorType, causal: bool, **_: Any) -> str:
         mask = rest[len(operands) - 1 :]
-        text = _names(q, mask, causal)
+        text = _names(q, mask, placed or causal)
         ins, outs = operands + "m" * len(mask), results + ("m" * len(mask) if "q" in results else "")
         return ", ".join(text[c] for c in ins) + " -> " + ", ".join(text[c] for c in outs)
 
     return rule
 
 
-attention.axes(_axes("qkv", "y"))
-attention_fwd.axes(_axes("qkv", "yr"))
-attention_grad.axes(_axes("qkvyry", "qkv"))
+attention.axes(axes_of("qkv", "y"))
+attention_fwd.axes(axes_of("qkv", "yr"))
+attention_grad.axes(axes_of("qkvyry", "qkv"))
 
 
-def _flops(at_d: int, at_e: int) -> Any:
-    """So many products of [L, S] with D and with E; a causal mask is not deducted."""
+def flops_of(at_d: int, at_e: int) -> Any:
+    """A flops rule: so many products of [L, S] with D and with E; a causal mask is not deducted."""
 
     def rule(ins: Sequence[TensorType], outs: Sequence[TensorType], **_: Any) -> int:
         q, k, v = ins[:3]
@@ -137,9 +142,9 @@ def _flops(at_d: int, at_e: int) -> Any:
     return rule
 
 
-attention.flops(_flops(1, 1))
-attention_fwd.flops(_flops(1, 1))
-attention_grad.flops(_flops(3, 2))
+attention.flops(flops_of(1, 1))
+attention_fwd.flops(flops_of(1, 1))
+attention_grad.flops(flops_of(3, 2))
 
 
 # The meaning.
@@ -151,15 +156,18 @@ def _hidden(rows: int, columns: int) -> Any:
 
 @attention.ref
 def _(q: Any, k: Any, v: Any, *mask: Any, scale: float, causal: bool) -> Any:
-    return _reference(q, k, v, mask, scale, causal)[0]
+    return reference(q, k, v, mask, scale, causal)[0]
 
 
 @attention_fwd.ref
 def _(q: Any, k: Any, v: Any, *mask: Any, scale: float, causal: bool) -> Any:
-    return _reference(q, k, v, mask, scale, causal)
+    return reference(q, k, v, mask, scale, causal)
 
 
-def _reference(q: Any, k: Any, v: Any, mask: tuple[Any, ...], scale: float, causal: bool) -> tuple[Any, Any]:
+def reference(
+    q: Any, k: Any, v: Any, mask: tuple[Any, ...], scale: float, causal: bool, drop: Callable[[Any], Any] = lambda x: x
+) -> tuple[Any, Any]:
+    """The result and the rows' sums with NumPy; drop: makes 0 of some weights, and the others larger."""
     s = np.matmul(wide_array(q), np.swapaxes(wide_array(k), -1, -2)).astype(np.float64) * scale
     for m in mask:
         s = s + m.astype(np.float64)
@@ -169,7 +177,7 @@ def _reference(q: Any, k: Any, v: Any, mask: tuple[Any, ...], scale: float, caus
     e = np.exp(s - most)
     total = e.sum(-1, keepdims=True)
     sums = np.where(most == -np.inf, -np.inf, most + np.log(total))[..., 0]
-    return np.matmul(e / total, v.astype(np.float64)).astype(q.dtype), sums.astype(wide_array(q).dtype)
+    return np.matmul(drop(e) / total, v.astype(np.float64)).astype(q.dtype), sums.astype(wide_array(q).dtype)
 
 
 def _spec(operands: str, lead: int) -> str:
@@ -197,6 +205,13 @@ def _all_scores(q: Value, k: Value, mask: tuple[Value, ...], scale: float, causa
 
 @attention_fwd.expand
 def _(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool) -> Any:
+    return forward(q, k, v, mask, scale, causal)
+
+
+def forward(
+    q: Value, k: Value, v: Value, mask: tuple[Value, ...], scale: float, causal: bool, drop: Drop = lambda x: x
+) -> tuple[Value, Value]:
+    """The result and the rows' sums in ops; drop: makes 0 of some weights, and the others larger."""
     s = _all_scores(q, k, mask, scale, causal)
     last, rows = (s.ndim - 1,), s.shape[:-1]
     if s.shape[-1] == 0:
@@ -205,7 +220,7 @@ def _(q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool) ->
     most = exp_shift(s, axes=last)
     e = exp(s - widen(most, s, last))
     total = reduce_sum(e, axes=last)
-    p = cast(e / widen(total, e, last), dtype=q.dtype)
+    p = cast(drop(e) / widen(total, e, last), dtype=q.dtype)
     hidden = equal(most, full(value=-math.inf, shape=(), dtype=s.dtype))
     return contract(p, v, spec=_spec("ls,se->le", q.ndim - 2)), select(hidden, most, most + log(total))
 
@@ -224,12 +239,20 @@ def _(*args: Any, **attrs: Any) -> Any:
 
 @attention_grad.expand
 def _(q: Value, k: Value, v: Value, y: Value, sums: Value, d: Value, *mask: Value, scale: float, causal: bool) -> Any:
-    """Scaling dq and dk costs less than scaling the gradient of the scores, which has more elements."""
+    return gradients((q, k, v, y, sums, d), mask, scale, causal)
+
+
+def gradients(
+    operands: tuple[Value, ...], mask: tuple[Value, ...], scale: float, causal: bool, drop: Drop = lambda x: x
+) -> tuple[Value, ...]:
+    """What attention_grad gives, in ops. Scaling dq and dk costs less than scaling the gradient of the scores, which
+    has more elements."""
+    q, k, v, y, sums, d = operands
     lead, last = q.ndim - 2, (q.ndim - 1,)
     s = _all_scores(q, k, mask, scale, causal)
     p = exp(s - widen(sums, s, last))
-    dv = contract(cast(p, dtype=q.dtype), d, spec=_spec("ls,le->se", lead))
-    dp = contract(wide(d), wide(v), spec=_spec("le,se->ls", lead))
+    dv = contract(cast(drop(p), dtype=q.dtype), d, spec=_spec("ls,le->se", lead))
+    dp = drop(contract(wide(d), wide(v), spec=_spec("le,se->ls", lead)))
     ds = p * (dp - widen(reduce_sum(wide(d) * wide(y), axes=last), dp, last))
     narrow = cast(ds, dtype=q.dtype)
     dq = contract(narrow, k, spec=_spec("ls,sd->ld", lead)) * scale

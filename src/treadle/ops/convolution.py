@@ -34,6 +34,7 @@ from treadle.ops._windows import (
     padded,
     strided,
 )
+from treadle.ops.products import sums_of_products
 
 
 @op(images=((0,), (0,)), group="convolution", amp="narrow", jvp="multilinear")
@@ -157,7 +158,7 @@ def _(x: Any, w: Any, *, stride: Ints, padding: Pairs, dilation: Ints, groups: i
     kernel = _split(_wide(w), 0, groups)
     for at in offsets(w.shape[2:]):
         part = _split(wide[strided(at, out, stride, dilation)], 1, groups)
-        y += np.einsum("ngc...,goc->ngo...", part, kernel[(..., *at)])
+        y += sums_of_products("ngc...,goc->ngo...", part, kernel[(..., *at)])
     return y.reshape(x.shape[0], w.shape[0], *out).astype(x.dtype)
 
 
@@ -168,7 +169,7 @@ def _(dy: Any, w: Any, *, input_size: Ints, stride: Ints, padding: Pairs, dilati
     room = tuple([n + low + high for n, (low, high) in zip(input_size, padding)])
     dx = np.zeros((dy.shape[0], channels, *room), d.dtype)
     for at in offsets(w.shape[2:]):
-        part = np.einsum("ngo...,goc->ngc...", d, kernel[(..., *at)])
+        part = sums_of_products("ngo...,goc->ngc...", d, kernel[(..., *at)])
         dx[strided(at, dy.shape[2:], stride, dilation)] += part.reshape(dy.shape[0], channels, *dy.shape[2:])
     return padded(dx, opposite(padding)).astype(dy.dtype)
 
@@ -180,7 +181,7 @@ def _(x: Any, dy: Any, *, kernel_size: Ints, stride: Ints, padding: Pairs, dilat
     spatial = "xyz"[: len(kernel_size)]
     for at in offsets(kernel_size):
         part = _split(wide[strided(at, dy.shape[2:], stride, dilation)], 1, groups)
-        dw[(slice(None),) * 3 + at] = np.einsum(f"ngc{spatial},ngo{spatial}->goc", part, d)
+        dw[(slice(None),) * 3 + at] = sums_of_products(f"ngc{spatial},ngo{spatial}->goc", part, d)
     return dw.reshape(dy.shape[1], x.shape[1] // groups, *kernel_size).astype(x.dtype)
 
 

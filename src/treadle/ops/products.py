@@ -205,9 +205,14 @@ def _(x: TensorType, y: TensorType, *, spec: str) -> TensorType:
     return x.with_shape(tuple([sizes[letter] for letter in of_out]))
 
 
+def sums_of_products(spec: str, x: Any, y: Any) -> Any:
+    """`numpy.einsum` of two arrays. Of views that repeat an element NumPy takes y * sum(x): -inf where NaN is right."""
+    return np.einsum(spec, np.asarray(x, order="C"), np.asarray(y, order="C"))
+
+
 @contract.ref
 def _(x: Any, y: Any, *, spec: str) -> Any:
-    return np.einsum(spec, wide_array(x), wide_array(y)).astype(x.dtype)
+    return sums_of_products(spec, wide_array(x), wide_array(y)).astype(x.dtype)
 
 
 @contract.axes

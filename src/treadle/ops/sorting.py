@@ -349,6 +349,7 @@ def _extreme_samples(s: Samples) -> Iterator[Sample]:
     grad=No("the result is an index"),
     axes=_extreme_axes,
     expand=lambda x, *, axis: _first_place(x, reduce_max(x, axes=(axis,)), axis),
+    group="fold",
     onnx=_onnx_extreme("ArgMax"),
     samples=_extreme_samples,
 )
@@ -366,6 +367,7 @@ def argmax(x: Value, *, axis: int) -> Any:
     grad=No("the result is an index"),
     axes=_extreme_axes,
     expand=lambda x, *, axis: _first_place(x, reduce_min(x, axes=(axis,)), axis),
+    group="fold",
     onnx=_onnx_extreme("ArgMin"),
     samples=_extreme_samples,
 )

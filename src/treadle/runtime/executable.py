@@ -18,7 +18,7 @@ from treadle.base.dtypes import DType
 from treadle.base.errors import UserError, internal_error
 from treadle.ir.types import TensorType, type_of
 from treadle.ops.effects import TOKEN
-from treadle.runtime import calling, device, pjrt
+from treadle.runtime import calling, device, memory, pjrt
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Executable:
             module, self.placement, overrides, [*callbacks, *calling.functions(hosts)], cacheable
         )
         self.compile_seconds = time.perf_counter() - start
+        memory.use_huge_pages()  # compiling has used some of the heap that there was
         events.record("runtime", "compile", self.compile_seconds, program=name, cached=self.from_cache)
         self._avals = [pjrt.aval(t) for t in self.inputs]
         self._shardings = list(self.placement.inputs)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base import leaving
 from treadle.base.errors import InternalError, UserError, internal_error
 from treadle.base.flags import flags
 from treadle.ir.types import TensorType, type_of
@@ -96,6 +97,7 @@ def _load() -> _Library:
         with _lock:
             if _library is None:
                 _library = _Library()
+                leaving.first()
     return _library
 
 
@@ -424,10 +426,11 @@ def compile(module: Any, devices: Sequence[Any], options: Any, callbacks: Sequen
     if not callbacks and b"xla_ffi_python_" in program:  # XLA would call through a wild pointer
         internal_error("a program that calls Python is compiled without the functions")
     try:
-        if callbacks:
-            where = lib.ext.DeviceList(tuple(devices))
-            return maker.compile_and_load(module, where, options, host_callbacks=list(callbacks))
-        return maker.compile_and_load(program, list(devices), options)
+        with leaving.held():
+            if callbacks:
+                where = lib.ext.DeviceList(tuple(devices))
+                return maker.compile_and_load(module, where, options, host_callbacks=list(callbacks))
+            return maker.compile_and_load(program, list(devices), options)
     except (lib.error, lib.ir.MLIRError, ValueError) as error:
         raise explain(error, f"compiling for {devices[0].platform}", "E0407") from error
 

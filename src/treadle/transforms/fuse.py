@@ -35,6 +35,7 @@ from treadle.transforms.sets import bits
 
 ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "loss", "pool")  # values of the op's rule `group`
 LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 21  # an anchor that moves and computes less is left to XLA
+LEAST_TURNED, FEW_CHANNELS = 1 << 18, 4  # images of as many bytes and more channels are turned by a kernel of their own
 LEAST_NORM = 3 << 20  # bytes of what is normalised; less is still in the caches when its moments are wanted
 
 
@@ -199,6 +200,7 @@ class _Grouping:
         if not self.alone:
             found += self._updates()
             found += _leftover.groups(self)
+            found += _leftover.moves(self, found)
         return found
 
     def _bytes(self, i: int) -> int:
@@ -306,7 +308,7 @@ class _Grouping:
         has its own copy of one that others read too."""
         for v in node.inputs:
             i = -1 if v.node is None else self.number[v.node]
-            if i >= 0 and self.kinds[i] in kinds and not self.taken >> i & 1:
+            if i >= 0 and self.kinds[i] in kinds and not self.taken >> i & 1 and not self._is_turned(group, i):
                 group.copies |= 1 << i
                 self.copied |= 1 << i
                 self._views(group, self.fn.nodes[i], kinds)
@@ -336,9 +338,26 @@ class _Grouping:
             )
         if self.kinds[i] == "moments":
             return self.sums and self.kinds[group.anchor] == "convolution" and node.inputs[0].type.size == size
+        if self._is_turned(group, i):
+            return False
         alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1 and not self.copied >> i & 1
         turned = any("images" in self.fn.nodes[j].op.rules for j in bits(self.users[i]))  # transforms/layout's, theirs
         return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
+
+    def _is_turned(self, group: Group, i: int) -> bool:
+        """Whether a node turns images from or to the user's layout beside a convolution: one that reads or writes such
+        images itself is slower than a kernel that only turns them and one after the other."""
+        node = self.fn.nodes[i]
+        if node.op is not transpose or self.kinds[group.anchor] != "convolution":
+            return False
+        x, perm = node.inputs[0], node.attrs["perm"]
+        if x.type.bytes < LEAST_TURNED or x.ndim < 3:
+            return False
+        if perm == (0, *range(2, x.ndim), 1):
+            return x.shape[1] > FEW_CHANNELS and (x.node is None or "images" not in x.node.op.rules)
+        readers = list(bits(self.users[i]))
+        back = perm == (0, x.ndim - 1, *range(1, x.ndim - 1)) and x.shape[-1] > FEW_CHANNELS
+        return back and not any("images" in self.fn.nodes[j].op.rules or self.kinds[j] == "pool" for j in readers)
 
     def _close(self, group: Group) -> None:
         """From here on the group counts as one node: whoever depends on one member depends on all."""

@@ -3,25 +3,33 @@
 Users write [N, C, *spatial], and so do the ops. This pass puts transposes around each op that declares which of its
 operands and results are images (rule `images`), and carries elementwise nodes, broadcasts and sums over spatial axes to
 the same side; so what was between two convolutions has its channels last throughout, and the transposes that remain
-stand beside the ops, where transforms/fuse takes them into the kernels. What something else needs is turned back.
+stand beside the ops, where transforms/fuse takes them into the kernels. What something else needs is turned back. A
+user's own transpose between the two orders costs nothing: what it gives is what the other side has already. A
+convolution of single places, from a parameter to a result, needs no other layout: it becomes a product.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from treadle.base import where
+from treadle.base.dtypes import float32
 from treadle.ir import build
 from treadle.ir.build import Builder
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_fns, note
 from treadle.ir.types import TensorType
+from treadle.ops.convolution import conv, conv_input_grad
 from treadle.ops.creation import full
+from treadle.ops.products import contract
 from treadle.ops.reduce import broadcast_to, reduce_mean, reduce_sum
 from treadle.ops.shape import reshape, transpose
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.fuse import convolves, expanded, kind
 from treadle.transforms.pipeline import Pass
+
+LEAST_PLACES = 512  # of an image: the products of fewer are slower than convolutions
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class _Turner:
         self.fn, self.module = fn, module
         self.first: dict[Value, Value] = {p: p for p in fn.params}
         self.last: dict[Value, Value] = {}
+        self.read = {v for node in fn.nodes for v in node.inputs}
 
     def run(self) -> Fn:
         """The new function, without what is not needed any more."""
@@ -67,8 +76,12 @@ class _Turner:
         return remove_dead(made, self.module.fns)
 
     def _node(self, node: Node) -> None:
-        if "images" in node.op.rules and node.inputs[0].ndim > 2:
+        if node.op in (conv, conv_input_grad) and self._is_product(node):
+            self._product(node)
+        elif "images" in node.op.rules and node.inputs[0].ndim > 2:
             self._images(node)
+        elif node.op is transpose and node.inputs[0].ndim > 3 and self._between(node):
+            note("transposes of users' left out")
         elif self._follows(node):
             self._turned(node)
         elif node.op in (reduce_sum, reduce_mean) and self._over_space(node):
@@ -78,6 +91,17 @@ class _Turner:
             self.first.update(
                 zip(node.outputs, build.emit(node, tuple([self._first(v) for v in node.inputs])), strict=True)
             )
+
+    def _between(self, node: Node) -> bool:
+        """Take a user's transpose from one order to the other, whose result is there, for done; whether it is one."""
+        (x,), (out,), rank = node.inputs, node.outputs, node.inputs[0].ndim
+        if node.attrs["perm"] == to_second(rank):
+            self.last[out] = self._first(x)
+        elif node.attrs["perm"] == to_last(rank) and x in self.last:
+            self.first[out] = self.last[x]
+        else:
+            return False
+        return True
 
     def _images(self, node: Node) -> None:
         """Transposes around an op that takes or gives images."""
@@ -93,6 +117,24 @@ class _Turner:
             else:
                 self.first[old] = new
         note(f"{node.op.name} turned")
+
+    def _is_product(self, node: Node) -> bool:
+        """Whether a convolution takes one place to one place, and only the user has its images. (float32: XLA on CPUs
+        refuses some of these products of bfloat16, should no kernel take one.)"""
+        x, w, attrs = *node.inputs, node.attrs
+        single = attrs["groups"] == 1 and prod(w.shape[2:]) == 1
+        still = all(s == 1 for s in attrs["stride"]) and not any(n for pair in attrs["padding"] for n in pair)
+        alone = x.node is None and node.outputs[0] not in self.read
+        return single and still and alone and x.dtype is float32 and prod(x.shape[2:]) >= LEAST_PLACES
+
+    def _product(self, node: Node) -> None:
+        """out[n] = w x[n], with the places of an image as columns."""
+        x, w = [self._first(v) for v in node.inputs]
+        flat, matrix = reshape(x, shape=(*x.shape[:2], prod(x.shape[2:]))), reshape(w, shape=w.shape[:2])
+        level = {"precision": node.attrs["precision"]} if "precision" in node.attrs else {}
+        made = contract(matrix, flat, spec="oc,ncs->nos" if node.op is conv else "oc,nos->ncs", **level)
+        self.first[node.outputs[0]] = reshape(made, shape=node.outputs[0].shape)
+        note(f"{node.op.name} as a product")
 
     def _follows(self, node: Node) -> bool:
         """Whether an elementwise node has an operand that is turned already."""

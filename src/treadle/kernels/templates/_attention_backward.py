@@ -13,6 +13,7 @@ from treadle.kernels.kernel import Kernel
 from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, vector
 from treadle.kernels.templates import _tiles
+from treadle.kernels.templates._attention_bits import Bits
 from treadle.kernels.templates._attention_shape import Problem
 from treadle.kernels.templates._operands import Operands, Rows, along, pack_columns
 from treadle.kernels.templates._tiles import LOG2E, Machine
@@ -72,6 +73,7 @@ class Backward:
         self.mixed = self.room(slack) if m.pairs else self.slopes
         self.tile = [self.room(self.tall * self.line) for _ in range(2)]
         self.mask = x.mask(self.keys + m.tall + m.lanes)
+        self.bits = Bits(x, p.seeds, p.rate, self.keys + m.tall + 2) if p.seeds is not None else None
         self.dk, self.dv = (self.room((self.keys + m.tall) * n * 4) for n in self.pad)
         if self.groups > 1:
             self.dq = f.offset(f.load(f.args[0], "ptr", 8 * p.buffers), f.args[1] * bytes)
@@ -139,6 +141,8 @@ class Backward:
         row = block * m.block
         if self.mask:
             self.mask.load(row, key, count, self.tall)
+        if self.bits:
+            self.bits.load(row, key, count, self.tall)
         with f.loop(0, count, self.tall) as i:
             start = f.min_int(key + i, p.keys - self.tall)
             self._slopes(start, start - key, block)
@@ -191,7 +195,11 @@ class Backward:
                     place = lanes + f.splat(f.convert("trunc", row - key - r + c * m.lanes, "i32"), m.lanes)
                     score = f.select(f.compare("sge", place, 0), score, float("-inf"))
                 share = _tiles.exp2(f, m, score - sums[c])
-                self._keep(share, self.shares, at + r, c)
+                if self.bits:
+                    slope = self.bits.dropped(slope, key + r, 0, c)
+                    self._keep(self.bits.dropped(share, key + r, 0, c), self.shares, at + r, c)
+                else:
+                    self._keep(share, self.shares, at + r, c)
                 self._keep(share * (slope - dots[c]) * p.scale, self.slopes, at + r, c)
 
     def _keep(self, x: Value, place: Value, at: Value, c: int) -> None:

@@ -13,6 +13,7 @@ from treadle.kernels.kernel import Kernel
 from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, Variable
 from treadle.kernels.templates import _tiles
+from treadle.kernels.templates._attention_bits import Bits
 from treadle.kernels.templates._attention_shape import Problem
 from treadle.kernels.templates._operands import Operands, pack_columns, rows_out
 from treadle.kernels.templates._tiles import LN2, LOG2E, Machine
@@ -58,6 +59,7 @@ class Forward:
         self.scores = f.offset(self.room((self.keys + 2 * m.tall + 2) * self.line), m.tall * self.line)
         self.y = self.room((p.width + m.lanes) * self.line)
         self.mask = self.x.mask(self.keys + m.tall + m.lanes)
+        self.bits = Bits(self.x, p.seeds, p.rate, self.keys + 2) if p.seeds is not None else None
         self.most = [f.variable(m.floats) for _ in range(m.wide)]
         self.total = [f.variable(m.floats) for _ in range(m.wide)]
         last = f.min_int(first + self.queries, p.rows)
@@ -100,7 +102,9 @@ class Forward:
             shrink.append(_tiles.exp2(f, m, self.most[c].get() - safe[c]))
             self.total[c].set(self.total[c].get() * shrink[c])
             self.most[c].set(top)
-        self._powers(count, safe)
+        if self.bits:
+            self.bits.load(row, key, count, 1)
+        self._powers(key, count, safe)
         self._sums(key, count, shrink)
 
     def _scores(
@@ -131,8 +135,8 @@ class Forward:
         else:
             f.either(diagonal, lambda: write(True), lambda: write(False))
 
-    def _powers(self, count: Value, safe: list[Value]) -> None:
-        """Scores become p, as units in the place of the scores; `total` gets their sums."""
+    def _powers(self, key: Value, count: Value, safe: list[Value]) -> None:
+        """Scores become p, as units in the place of the scores; `total` gets their sums, also of what is dropped."""
         f, m = self.f, self.m
         step = 2 if m.pairs else 1
         with f.loop(0, count, step) as i:
@@ -140,6 +144,8 @@ class Forward:
                 at = f.offset(self.scores, i * self.line, c * m.bytes)
                 p = [_tiles.exp2(f, m, f.load(at, m.floats, u * self.line) - safe[c]) for u in range(step)]
                 self.total[c].set(self.total[c].get() + (p[0] if step == 1 else p[0] + p[1]))
+                if self.bits:
+                    p = [self.bits.dropped(each, key + i, u, c, scaled=False) for u, each in enumerate(p)]
                 if m.pairs:
                     half = f.offset(self.scores, (i >> 1) * self.line, c * m.bytes)
                     f.store(_tiles.paired(f, m, p[0], p[1]), half)
@@ -174,9 +180,9 @@ class Forward:
         """Divide by the sums, and write the rows and, if they are wanted, log(sum(exp))."""
         f, p, m = self.f, self.p, self.m
         out, sums = p.outputs[0], p.outputs[1] if len(p.outputs) > 1 else None
-        inverse = f.alloca(m.floats, m.wide)
+        inverse, one = f.alloca(m.floats, m.wide), self.bits.factor if self.bits else 1.0
         for c in range(m.wide):
-            f.store(1.0 / self.total[c].get(), inverse, c * m.bytes)
+            f.store(one / self.total[c].get(), inverse, c * m.bytes)
         if out is not None:
             rows_out(self.x, out, row, p.rows, p.width, self.y, inverse)
         if sums is None:

@@ -8,14 +8,15 @@ from treadle.ir.node import Fn, Node
 from treadle.kernels.templates import _views
 from treadle.kernels.templates._views import View
 
-_UNIT = {"f32": 4, "bf16": 2}
+_UNIT = {"f32": 4, "bf16": 2, "f16": 2}
 
 
 @dataclass(frozen=True)
 class Problem:
     """Attention of `rows` queries and `keys` keys for each of `heads` leading places. depth, width: sizes of a query
-    and of a value. kind: "f32" or "bf16". inputs: q, k, v and, for the gradient, y, the rows' sums, d; views of the
-    parameters with their strides; mask: a view or None. outputs: y and the sums, or dq, dk, dv; None: not wanted."""
+    and of a value. kind: "f32", "bf16" or "f16". inputs: q, k, v and, for the gradient, y, the rows' sums, d; views of
+    the parameters with their strides; mask, seeds: views or None; rate: of the dropout that there is with seeds.
+    outputs: y and the sums, or dq, dk, dv; None: not wanted."""
 
     kind: str
     lead: tuple[int, ...]
@@ -30,6 +31,8 @@ class Problem:
     outputs: tuple[View | None, ...]
     buffers: int
     params: int
+    seeds: View | None = None
+    rate: float = 0.0
 
     @property
     def heads(self) -> int:
@@ -58,9 +61,13 @@ def problem(body: Fn, anchor: Node) -> Problem | None:
     item = q.dtype.bytes
     if len(good) < given or not all(_side_by_side(x, v.dtype.bytes) for x, v in zip(good, anchor.inputs, strict=False)):
         return None
-    mask = None
-    if len(anchor.inputs) > given:
-        mask = _mask(_views.of_input(anchor.inputs[given], body), (*q.shape[:-1], k.shape[-2]), item)
+    mask, seeds, rest = None, None, anchor.inputs[given:]
+    if "rate" in anchor.attrs:
+        seeds, rest = _views.of_input(rest[0], body), rest[1:]
+        if seeds is None:
+            return None
+    if rest:
+        mask = _mask(_views.of_input(rest[0], body), (*q.shape[:-1], k.shape[-2]), item)
         if mask is None:
             return None
     outputs = _outputs(body, anchor)
@@ -69,7 +76,8 @@ def problem(body: Fn, anchor: Node) -> Problem | None:
     scale, causal = float(anchor.attrs["scale"]), bool(anchor.attrs["causal"])
     buffers, params = len(body.params) + len(body.outputs), len(body.params)
     shape = (lead, q.shape[-2], k.shape[-2], depth, width)
-    return Problem(q.dtype.short, *shape, scale, causal, tuple(good), mask, outputs, buffers, params)
+    rate = float(anchor.attrs.get("rate", 0.0))
+    return Problem(q.dtype.short, *shape, scale, causal, tuple(good), mask, outputs, buffers, params, seeds, rate)
 
 
 def _side_by_side(view: View, item: int) -> bool:

@@ -168,8 +168,7 @@ class Mask:
         here = f.offset(self.pointer, (key + r) * x.p.item)
         if x.p.kind == "f32":
             return f.splat(f.load(here, "float"), m.lanes)
-        bits = f.convert("zext", f.load(here, "i16"), "i32") << 16
-        return f.splat(f.bitcast(bits, "float"), m.lanes)
+        return _tiles.widened(m, x.p.kind, f.splat(f.load(here, "i16"), m.lanes))
 
 
 def along(f: Function, m: Machine, size: int, body: Callable[[Value, Value | None], None]) -> None:

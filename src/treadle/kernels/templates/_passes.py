@@ -19,11 +19,13 @@ from treadle.kernels.expr import Emitter, byte_size, cost
 from treadle.kernels.llvm import Function, Module, Value, Variable, size, vector
 from treadle.kernels.nests import Item, number_of
 from treadle.kernels.target import Target
+from treadle.kernels.templates import _short
 from treadle.kernels.vmath import computed, stored
 
 SCRATCH = 256 << 10  # what rows that are kept may take: they should stay in the second cache
 _DEAR = 10  # instructions from which on a term is kept rather than computed again
 _APART = 192  # bytes between rows in scratch, so that they do not start at the same place of a page
+_PIECE = 1 << 10  # bytes of a row that registers hold the sums of
 _BLOCK = 64  # steps after which sums are added to the total, so that errors do not pile up
 
 
@@ -80,12 +82,22 @@ def write(module: Module, name: str, phase: Phase, memory: Memory, target: Targe
         from treadle.kernels.templates import _turned
 
         _turned.run(writer)
-    elif phase.columns and len(phase.inner) == 1 and not (phase.levels or phase.outs or phase.row_outs):
+    elif _only_columns(phase, target):
         from treadle.kernels.templates import _columns
 
         _columns.run(writer)
+    elif _short.fits(phase, writer.lanes, target):
+        _short.run(writer)
     else:
         writer.run()
+
+
+def _only_columns(phase: Phase, target: Target) -> bool:
+    """Whether nothing but columns is reduced, few enough or in so little memory that rows are read in pieces."""
+    if not phase.columns or len(phase.inner) > 1 or phase.levels or phase.outs or phase.row_outs:
+        return False
+    width = 4 * phase.inner[0].extent
+    return width <= _PIECE or phase.count * width <= target.l2
 
 
 class Writer:
@@ -131,10 +143,10 @@ class Writer:
         first = block * p.block
         last = f.min_int(first + p.block, p.count) if p.count % p.block else first + p.block
         if p.count == 1:
-            self._row(base)
+            self.row(base)
         else:
             with f.loop(first, last) as row:
-                self._row(base.inside(self.decoded(row)))
+                self.row(base.inside(self.decoded(row)))
         for item in p.columns:
             self._give(item)
 
@@ -154,7 +166,8 @@ class Writer:
 
     # --- a row --------------------------------------------------------------------------------------------------------
 
-    def _row(self, e: Emitter) -> None:
+    def row(self, e: Emitter) -> None:
+        """Everything at the row where e is."""
         p = self.phase
         known: set[Expr] = set()
         e.prepare(*[t for i in self.items() for t in i.terms])
@@ -171,9 +184,12 @@ class Writer:
 
     def _store_one(self, e: Emitter, item: Item) -> None:
         """One number per row."""
-        expr = item.expr if not item.reduced else read(item.place, number_of(item.axes))
-        value = self.f.extract(e.stored(expr), 0)
+        value = self.f.extract(e.stored(self.own(item)), 0)
         self.f.store(value, self._place(e, item))
+
+    def own(self, item: Item) -> Expr:
+        """What is stored of an item: a reduction's result is given."""
+        return item.expr if not item.reduced else read(item.place, number_of(item.axes))
 
     def _place(self, e: Emitter, item: Item) -> Value:
         """The address of the item's element here."""
@@ -237,6 +253,10 @@ class Writer:
         """Places for partial results, which hold the neutral element."""
         return [self.f.variable(t, s) for t, s in self._starts(item)]
 
+    def starts(self, item: Item) -> list[Value]:
+        """The neutral vectors."""
+        return [s for _, s in self._starts(item)]
+
     def _starts(self, item: Item) -> list[tuple[str, Value]]:
         """Type and neutral vector of each part of a reduction."""
         assert isinstance(item.expr, Reduce)
@@ -248,14 +268,15 @@ class Writer:
         self, e: Emitter, item: Item, into: Sequence[Variable], values: Sequence[Value], mask: Value | None
     ) -> None:
         """Values added to partial results; those of lanes that do not count are neutral."""
-        combiner = self._combiner(item)
+        combiner = self.combiner(item)
         if mask is not None:
             starts = self._starts(item)
             values = [self.f.select(mask, v, s) for v, (_, s) in zip(values, starts, strict=True)]
         for v, new in zip(into, e.joined(combiner, [v.get() for v in into], values), strict=True):
             v.set(new)
 
-    def _combiner(self, item: Item) -> Combiner:
+    def combiner(self, item: Item) -> Combiner:
+        """How a reduction joins two results."""
         assert isinstance(item.expr, Reduce)
         return item.expr.combiner
 
@@ -265,7 +286,7 @@ class Writer:
         while distance:
             order = [i ^ distance for i in range(self.lanes)]
             turned = [self.f.shuffle(v, v, order) for v in parts]
-            parts = e.joined(self._combiner(item), parts, turned)
+            parts = e.joined(self.combiner(item), parts, turned)
             distance //= 2
         return parts
 
@@ -296,7 +317,7 @@ class Writer:
                 for offset, (t, _) in zip(self.sums[item], starts, strict=True)
             ]
             old = [self.f.load(p, t) for p, (t, _) in zip(places, starts, strict=True)]
-            stores += zip(e.joined(self._combiner(item), old, values), places, strict=True)
+            stores += zip(e.joined(self.combiner(item), old, values), places, strict=True)
         for value, where in stores:
             self.f.store(value, where)
 

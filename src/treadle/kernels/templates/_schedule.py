@@ -42,7 +42,7 @@ GRAIN = 16 << 10  # elements that a task has at least
 TASKS = 32  # tasks of a large phase
 _FEW_ROWS = 8
 _DEAR, _ROWS = 3, 64  # terms of so many instructions are computed once where they are needed so often
-_FEW = 8  # instructions per vector up to which memory sets the pace
+_FEW = 60  # instructions per vector up to which memory sets the pace; a GELU has about as many
 _NONE = (Axis("one", 1),)  # of loops over single numbers: one for all of them, which may share memory (see aliases_of)
 _LARGE, _AGAIN = 1000, 8  # terms of an item; uses of an element: more is the business of other templates, or of XLA
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from treadle.kernels import vmath
 from treadle.kernels.llvm import Function, Value, vector
 from treadle.kernels.target import Target
 
@@ -22,13 +23,15 @@ _ROUNDER = 12582912.0  # 1.5 * 2^23: adding it rounds to a whole number, kept in
 
 @dataclass(frozen=True)
 class Machine:
-    """lanes: floats in a vector; wide, tall: vectors and rows of a tile; scales: has AVX-512's reduce and scalef."""
+    """lanes: floats in a vector; wide, tall: vectors and rows of a tile; scales: has AVX-512's reduce and scalef;
+    halves: converts f16 by instructions."""
 
     lanes: int
     wide: int
     tall: int
     scales: bool
     pairs: bool
+    halves: bool
 
     @property
     def floats(self) -> str:
@@ -49,10 +52,11 @@ class Machine:
 def machine(target: Target, pairs: bool) -> Machine:
     """The tiles for a target. pairs: operands are bfloats, multiplied as they are if the CPU can."""
     if target.has("avx512"):
-        return Machine(16, 2, 8, True, pairs and target.has("avx512bf16"))
+        return Machine(16, 2, 8, True, pairs and target.has("avx512bf16"), True)
     if target.has("avx2"):
-        return Machine(8, 2, 6, False, False)
-    return Machine(4, 4 if target.registers > 16 else 2, 6 if target.registers > 16 else 4, False, False)
+        return Machine(8, 2, 6, False, False, "f16c" in target.features)
+    many = target.registers > 16
+    return Machine(4, 4 if many else 2, 6 if many else 4, False, False, target.triple.startswith(("aarch64", "arm64")))
 
 
 def tile(
@@ -194,18 +198,21 @@ def lead_offset(f: Function, index: Value, sizes: Sequence[int], strides: Sequen
 
 
 def load_floats(f: Function, m: Machine, kind: str, place: Value, mask: Value | None = None) -> Value:
-    """A vector of f32 or bf16 elements as floats; 0 outside the mask, which is not read."""
+    """A vector of f32, bf16 or f16 elements as floats; 0 outside the mask, which is not read."""
     type = m.floats if kind == "f32" else vector("i16", m.lanes)
     found = f.load(place, type) if mask is None else f.load_masked(place, type, mask)
-    if kind == "f32":
-        return found
-    return f.bitcast(f.convert("zext", found, "i32") << 16, m.floats)
+    return found if kind == "f32" else widened(m, kind, found)
+
+
+def widened(m: Machine, kind: str, words: Value) -> Value:
+    """Words of bf16 or f16 (i16) as floats."""
+    return vmath.widen(words, "half" if kind == "f16" else "bfloat", m.halves)
 
 
 def store_floats(f: Function, m: Machine, kind: str, value: Value, place: Value, mask: Value | None = None) -> None:
-    """Write a vector of floats as f32 or, rounded to nearest even, as bf16."""
-    if kind == "bf16":
-        value = narrow(f, m, value)
+    """Write a vector of floats as f32 or, rounded to nearest even, as bf16 or f16."""
+    if kind != "f32":
+        value = narrow(f, m, value) if kind == "bf16" else vmath.narrow(value, "half", m.halves)
     if mask is None:
         f.store(value, place)
     else:

@@ -14,9 +14,11 @@ from treadle.kernels.templates._attention_backward import Backward
 from treadle.kernels.templates._attention_forward import Forward
 from treadle.kernels.templates._attention_shape import Problem, problem
 from treadle.kernels.templates._tiles import Machine
-from treadle.ops import attentions
+from treadle.ops.attentions import attention, attention_fwd, attention_grad
+from treadle.ops.dropped_attention import attention_dropout, attention_dropout_fwd, attention_dropout_grad
 
-_OPS = (attentions.attention, attentions.attention_fwd, attentions.attention_grad)
+_GRADIENTS = (attention_grad, attention_dropout_grad)
+_OPS = (attention, attention_fwd, attention_dropout, attention_dropout_fwd, *_GRADIENTS)
 _KEYS = (64, 128)  # keys of a block
 _QUERIES = (256, 128)  # queries of a task
 _TASKS = 8  # a gradient has at least so many tasks if its heads can be cut
@@ -28,7 +30,7 @@ def plans(body: Fn, target: Target) -> list[Plan]:
     p = problem(body, anchors[0]) if len(anchors) == 1 else None
     if p is None:
         return []
-    if anchors[0].op is attentions.attention_grad:
+    if anchors[0].op in _GRADIENTS:
         return _gradient(p, body, target)
     m = _machine(p, target)
     copies = _copies(body, p.keys * (p.depth + p.width), lambda c: Forward(p, m, max(_KEYS), _QUERIES[0], c))

@@ -21,6 +21,7 @@ from treadle.kernels.target import Target
 from treadle.kernels.templates import conv_finish, conv_sums
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
 from treadle.kernels.templates.conv_depthwise_rows import DepthwiseRows
+from treadle.kernels.templates.conv_depthwise_weight import DepthwiseWeightRows
 from treadle.kernels.templates.conv_direct import Buffers, Direct, Schedule
 from treadle.kernels.templates.conv_finish import Tail
 from treadle.kernels.templates.conv_schedule import depthwise_schedules, schedules, weight_schedules
@@ -133,13 +134,18 @@ def _direct(found: Found, target: Target) -> Iterator[Plan]:
         for lanes in depthwise_schedules(problem, target, found.dtype, planar):
             yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
         return
-    first, then = winograd_schedules(problem, target, found.dtype)
+    first, then = winograd_schedules(problem, target, found.dtype, _exact(found))
     for s in first:
         yield Plan(f"conv {s}", partial(_make_winograd, found, problem, s, tail, planar, target))
     for p, schedule in schedules(problem, target, found.dtype, tail.last and not planar, planar):
         yield Plan(f"conv {schedule}", partial(_make, found, problem, p, schedule, tail, target))
     for s in then:
         yield Plan(f"conv {s}", partial(_make_winograd, found, problem, s, tail, planar, target))
+
+
+def _exact(found: Found) -> bool:
+    """Whether sums must be as near as float32 allows."""
+    return found.dtype == "f32" and found.anchor.attrs.get("precision", "highest") == "highest"
 
 
 def _tail(found: Found, sizes: dict[str, int], along: str, target: Target) -> Tail | None:
@@ -181,7 +187,7 @@ def _make_winograd(
     body = found.body
     count = len(body.params) + len(body.outputs)
     buffers = found.operands[0].param, found.operands[1].param, count
-    kernel = Winograd(problem, schedule, target, buffers, tail, planar)
+    kernel = Winograd(problem, schedule, target, buffers, tail, planar, found.dtype)
     text = launch.finish(kernel.module, kernel.build(), count + 1)
     packs, room = -1 if planar or tail.moments else found.operands[1].param, kernel.workspace + 64
     return Kernel(body.in_types, body.out_types, text, room, tail.aliases(len(body.params)), packs, reads=True)
@@ -197,13 +203,13 @@ def _weight(found: Found, target: Target) -> Iterator[Plan]:
     tail = conv_finish.read(found.body, found.anchor, {"o": spec.outputs, "r": run}, "r", (x.param, dy.param), target)
     if tail is None:
         return
-    first, then = winograd_weight_schedules(spec, target, found.dtype)
+    first, then = winograd_weight_schedules(spec, target, found.dtype, _exact(found))
     for s in first:
         yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, turned), target))
     if turned:
         return
     if depthwise:
-        for lanes in depthwise_schedules(spec, target, found.dtype)[:1]:
+        for lanes in depthwise_schedules(spec, target, found.dtype, planar)[:2]:
             yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
         return
     for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
@@ -229,7 +235,8 @@ def _make_winograd_weight(
 ) -> Kernel:
     body, (x, dy) = found.body, found.operands
     count = len(body.params) + len(body.outputs)
-    kernel = WinogradWeight(found.spec, schedule, target, (x.param, dy.param, count), tail, planar)
+    buffers = x.param, dy.param, count
+    kernel = WinogradWeight(found.spec, schedule, target, found.dtype, buffers, tail, planar)
     text = launch.finish(kernel.module, kernel.build(), count + 1)
     return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.finish.aliases())
 
@@ -242,7 +249,8 @@ def _make_depthwise(
     plain = tail.plain("nhwo" if isinstance(sizes, Problem) else "or")
     written = tail.finish.outputs[0].buffer if plain else -1
     buffers = found.operands[0].param, found.operands[1].param, written, count
-    kind = DepthwiseWeight if isinstance(sizes, Spec) else Depthwise if schedule.copy else DepthwiseRows
+    kinds = (DepthwiseWeight, DepthwiseWeightRows) if isinstance(sizes, Spec) else (Depthwise, DepthwiseRows)
+    kind = kinds[not schedule.copy]
     kernel: Any = kind(sizes, schedule, target, found.dtype, buffers, None if plain else tail, planar)  # type: ignore[arg-type]
     if isinstance(kernel, Depthwise):
         kernel.moments = tail.moments

@@ -8,6 +8,7 @@ registers. Weights are laid out as [tap][channel], as f32, in the workspace firs
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,15 +25,18 @@ from treadle.kernels.templates.conv_sums import Moments, Sums, Waiting
 @dataclass(frozen=True)
 class DepthwiseSchedule:
     """width: places that are computed together; rows: of the grid, of a task; splits: of the weight gradient's sums;
-    copy: the source is copied into padded tiles (else see conv_depthwise_rows)."""
+    copy: the source is copied into padded tiles (else see conv_depthwise_rows and conv_depthwise_weight); blocks: of
+    channels, for each of which the weight gradient's places are shared by `splits` tasks."""
 
     width: int
     rows: int
     splits: int = 1
     copy: bool = True
+    blocks: int = 1
 
     def __str__(self) -> str:
-        return f"depthwise {self.width} rows {self.rows} splits {self.splits}" + " copied" * self.copy
+        blocks = f" blocks {self.blocks}" * (self.blocks > 1)
+        return f"depthwise {self.width} rows {self.rows} splits {self.splits}" + blocks + " copied" * self.copy
 
 
 def _arith(target: Target) -> Arith:
@@ -94,12 +98,14 @@ class Depthwise:
         if sums is not None:
             sums.begin(f, scratch)
         self._begin(f, source, first)
-        for number, part in enumerate(p.parts):
-            with f.loop(first, f.min_int(first + self.schedule.rows, part.rows)) as row:
-                self._row(f, number, part, source, (image, first, row))
-                if sums is not None:
-                    run = (image * p.target[0] + row) * p.target[1], f.i64(part.cols)
-                    waiting.add(*run, *[f.i64(n) for n in (0, self.channels, self.columns)])
+        last = max([part.rows for part in p.parts])
+        with f.loop(first, f.min_int(first + self.schedule.rows, last)) as row:
+            for number, part in enumerate(p.parts):  # all of a row of the grid: what they read and write is still near
+                with f.when(f.compare("slt", row, part.rows)) if part.rows < last else nullcontext():
+                    self._row(f, number, part, source, (image, first, row))
+            if sums is not None:
+                run = (image * p.target[0] + row) * p.target[1], f.i64(p.parts[0].cols)
+                waiting.add(*run, *[f.i64(n) for n in (0, self.channels, self.columns)])
         if sums is not None:
             waiting.flush()
             sums.end(f, scratch, task, 0, self.columns)

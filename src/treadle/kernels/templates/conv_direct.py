@@ -16,7 +16,7 @@ from treadle.kernels.llvm import Function, Module, Value, Variable
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_finish import Tail, TileTail
 from treadle.kernels.templates.conv_micro import RUN, SIDE, STEP, WIDTH, Kinds, Micro, Pitches, arith
-from treadle.kernels.templates.conv_pack import Copy, Panels
+from treadle.kernels.templates.conv_pack import Copy, Panels, taps_across
 from treadle.kernels.templates.conv_shape import Part, Problem
 from treadle.kernels.templates.conv_sums import Moments, Sums, Waiting
 
@@ -74,7 +74,8 @@ class Direct:
     def __post_init__(self) -> None:
         p, s = self.problem, self.schedule
         self.arith = arith(self.target, self.dtype)
-        self.panels = Panels(p, self.arith, s.vectors, self.dtype, SIDE if s.amx else 1)
+        across = 1 if s.amx or not s.copy else taps_across(p, self.arith)
+        self.panels = Panels(p, self.arith, s.vectors, self.dtype, SIDE if s.amx else 1, across)
         (self.top, self.bottom), (self.first, self.end) = p.reach()
         wide = self.dtype != "f32" and self.arith.kind == "f32"
         most = max([part.cols for part in p.parts])
@@ -83,7 +84,7 @@ class Direct:
         self.copy = Copy(
             self.arith, width=width, pitch=self._pitch(wide), channels=p.inner, of=p.source[2], columns=p.source[1],
             rows=p.source[0] - bool(rest), left=-self.first, dtype=self.dtype, wide=wide, rest=rest, planar=self.planar,
-            whole=self.arith.depth * self.panels.whole,
+            whole=1 if across > 1 else self.arith.depth * self.panels.whole,
         )  # fmt: skip
         self.in_rows = (s.rows - 1) * p.step_in[0] + self.bottom - self.top + 1
         if s.copy:
@@ -99,7 +100,8 @@ class Direct:
             out = (s.tile[1] * s.vectors * self.arith.bytes, s.vectors * self.arith.bytes)
         pitches = Pitches(p.step_in[0] * self.row, p.step_in[1] * self.place, *out)
         ahead = bool(p.flat) and not s.copy and self.place == self.panels.steps * STEP
-        self.micro = Micro(self.module, self.arith, pitches, self.out if self.tail is None else "f32", s.amx, ahead)
+        out_dtype = self.out if self.tail is None else "f32"
+        self.micro = Micro(self.module, self.arith, pitches, out_dtype, s.amx, ahead, 2 if across > 1 else 0)
         self.finish = None
         if self.tail is not None:
             flat = (*self.images, p.target[1]) if p.flat else (0, 0, 0)
@@ -122,6 +124,8 @@ class Direct:
 
     def _pitch(self, wide: bool) -> int:
         """Elements from place to place of the copy: whole steps, and not such that all places share few cache sets."""
+        if self.panels.across > 1:
+            return self.problem.inner
         pitch = self.panels.steps * self.arith.depth
         bytes = pitch * (4 if wide else WIDTH[self.dtype])
         return pitch + (64 // (4 if wide else WIDTH[self.dtype]) if bytes % 2048 == 0 else 0)
@@ -163,11 +167,14 @@ class Direct:
         """A part's taps as runs of steps that lie side by side in the source."""
         steps, runs, rows = self.panels.steps, list[tuple[int, int, int]](), list[int]()
         dense, kinds = self.place == steps * STEP, self._kinds(part)
-        for tap in part.taps:
+        for tap in part.taps[:: self.panels.across]:
             down, right = (tap.row - self.top, tap.col - self.first) if self.schedule.copy else (tap.row, tap.col)
             at, kind = down * self.row + right * self.place, self._kind(part, tap.col, kinds)
             if dense and runs and (rows[-1], runs[-1][2]) == (tap.row, kind) and runs[-1][0] + runs[-1][1] * STEP == at:
                 runs[-1] = (runs[-1][0], runs[-1][1] + steps, kind)
+            elif self.panels.across > 1 and self.panels.run % 2:  # see Panels
+                runs += [(at, steps - 1, kind), (at + (self.panels.run - 2) * WIDTH[self.dtype], 1, kind)]
+                rows += [tap.row] * 2
             else:
                 runs.append((at, steps, kind))
                 rows.append(tap.row)
@@ -181,7 +188,8 @@ class Direct:
     def _kinds(self, part: Part) -> Kinds:
         """The columns that taps concern, if tiles have whole rows: first all, then those of taps that reach outside."""
         found = {(0, part.cols): None}
-        if self.schedule.tile[1] == part.cols and self.schedule.copy and not self.schedule.amx and not part.rest:
+        apart = self.schedule.copy and not self.schedule.amx and self.panels.across == 1
+        if self.schedule.tile[1] == part.cols and apart and not part.rest:
             found.update(dict.fromkeys(self._columns(part, tap.col) for tap in part.taps))
         return tuple(found) if 1 < len(found) < 6 else ()
 

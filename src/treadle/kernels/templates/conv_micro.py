@@ -103,13 +103,14 @@ class Micro:
     """The functions of one kernel, made when they are first asked for."""
 
     def __init__(
-        self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False, ahead: bool = False
-    ) -> None:
+        self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False, ahead: bool = False,
+        align: int = 0,
+    ) -> None:  # fmt: skip
         """out: dtype of the elements written. tiles: multiply by AMX: a run of steps is whole tiles, and whole tiles of
         places may be read behind the places that there are. ahead: the places of a tile lie side by side in memory, and
-        those of the next tile behind them: they are asked for meanwhile."""
+        those of the next tile behind them: they are asked for meanwhile. align: of the source's steps, 0: as floats."""
         self.module, self.arith, self.pitches, self.out, self.tiles = module, arith, pitches, out, tiles
-        self.ahead = ahead
+        self.ahead, self.align = ahead, align
         self._made: dict[tuple[tuple[int, int], int, bool, int, Kinds], str] = {}
 
     def call(
@@ -178,7 +179,7 @@ class Micro:
         lanes, kind = self.arith.lanes, self.arith.vector
         columns = [f.load(b, kind, v * self.arith.bytes) for v in range(len(sums[0]))]
         for (i, j), row in zip(places, sums, strict=True):
-            scalar = f.load(a, "float", i * self.pitches.row + j * self.pitches.col)
+            scalar = f.load(a, "float", i * self.pitches.row + j * self.pitches.col, self.align)
             splat = f.splat(scalar, lanes)
             for v, column in enumerate(columns):
                 row[v].set(self.arith.add(f, row[v].get(), splat, column))

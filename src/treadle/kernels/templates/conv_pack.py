@@ -14,6 +14,7 @@ from treadle.kernels.templates.conv_micro import MEMORY, WIDTH, Arith
 from treadle.kernels.templates.conv_shape import Problem
 
 _FEW = 4  # channels that are put together without squares
+_MOST_JOINED = 7  # channels of taps that count as one
 
 
 def transposed(f: Function, rows: list[Value]) -> list[Value]:
@@ -38,21 +39,39 @@ def square(f: Function, arith: Arith, dtype: str, start: Value, pitch: int, exte
     return result
 
 
+def taps_across(p: Problem, how: Arith) -> int:
+    """How many taps beside each other count as one: for pairs of very few channels, an odd number of them, those of a
+    row of the kernel."""
+    taps = p.parts[0].taps
+    wide = sum(t.row == taps[0].row for t in taps) if taps else 0
+    if how.depth == 1 or p.backward or p.groups > 1 or p.inner % 2 == 0 or p.inner > _MOST_JOINED or wide < 2:
+        return 1
+    return wide if all(taps[j].col == taps[0].col + j for j in range(wide)) else 1
+
+
 @dataclass(frozen=True)
 class Panels:
     """Where packed weights lie. vectors: of a full panel; dtype: of the weights as given; whole: the steps of a tap are
-    a multiple of it, those that there are not being zero."""
+    a multiple of it, those that there are not being zero; across: so many taps beside each other count as one, their
+    channels being one run of pairs. Of a run with an odd number the last pair begins one early: the number that is in
+    two pairs has half its weight in both (so no element is read that is not the tap's)."""
 
     problem: Problem
     arith: Arith
     vectors: int
     dtype: str
     whole: int = 1
+    across: int = 1
+
+    @property
+    def run(self) -> int:
+        """Elements of one tap, or of those that count as one."""
+        return self.problem.inner * self.across
 
     @property
     def steps(self) -> int:
         """Steps of one tap."""
-        return -(-self.problem.inner // (self.arith.depth * self.whole)) * self.whole
+        return -(-self.run // (self.arith.depth * self.whole)) * self.whole
 
     @property
     def columns(self) -> int:
@@ -80,7 +99,7 @@ class Panels:
 
     def tap_bytes(self, part: int) -> int:
         """Bytes of one vector through all steps of a part."""
-        return len(self.problem.parts[part].taps) * self.steps * self.arith.bytes
+        return len(self.problem.parts[part].taps) // self.across * self.steps * self.arith.bytes
 
     def starts(self) -> list[int]:
         """Where the parts begin, and the end."""
@@ -182,23 +201,41 @@ class Panels:
         panel, within = column // self.vectors, column % self.vectors
         wide = f.select(f.compare("slt", panel, self.full), f.i64(self.vectors), self.last)
         start = f.offset(out, (group * self.columns + panel * self.vectors) * size, within * bytes)
-        numbers = f.symbol(module.table(f"taps_of_{part}", [t.number for t in taps]))
-        with f.loop(0, len(taps)) as tap:
+        firsts = [t.number // self.across for t in taps[:: self.across]]
+        numbers = f.symbol(module.table(f"taps_of_{part}", firsts))
+        with f.loop(0, len(firsts)) as tap:
             number = f.load(numbers, "i64", tap * 8)
             with f.loop(0, self.steps) as step:
-                at = f.offset(scratch, (number * self.problem.inner + step * self.arith.depth) * (lanes * 4))
-                value = self._step(f, at, step)
+                at = f.offset(scratch, (number * self.run + step * self.arith.depth) * (lanes * 4))
+                value = self._step(f, at, step) if self.across == 1 else self._joined(f, at, step)
                 f.store(value, start, (tap * self.steps + step) * wide * bytes)
 
     def _step(self, f: Function, at: Value, step: Value) -> Value:
-        lanes = self.arith.lanes
         one = f.load(at, self.arith.vector)
         if self.arith.depth == 1:
             return one
-        other = f.load(at, self.arith.vector, lanes * 4)
+        other = f.load(at, self.arith.vector, self.arith.bytes)
         if self.steps * 2 != self.problem.inner:
             one = f.select(f.compare("slt", step * 2, self.problem.inner), one, 0.0)
             other = f.select(f.compare("slt", step * 2 + 1, self.problem.inner), other, 0.0)
+        return self._pairs(f, one, other)
+
+    def _joined(self, f: Function, at: Value, step: Value) -> Value:
+        """Of a run of several taps."""
+        size = self.arith.bytes
+        if self.run % 2 == 0:
+            return self._pairs(f, f.load(at, self.arith.vector), f.load(at, self.arith.vector, size))
+        last = f.compare("eq", step, self.steps - 1)
+        at = f.offset(at, f.select(last, f.i64(-size), 0))
+        one, other = f.load(at, self.arith.vector), f.load(at, self.arith.vector, size)
+        return self._pairs(
+            f, one * f.splat(f.select(last, f.constant(0.5, "float"), 1.0), self.arith.lanes),
+            other * f.splat(f.select(f.compare("eq", step, self.steps - 2), f.constant(0.5, "float"), 1.0),
+                            self.arith.lanes),
+        )  # fmt: skip
+
+    def _pairs(self, f: Function, one: Value, other: Value) -> Value:
+        lanes = self.arith.lanes
         order = [i // 2 + (i % 2) * lanes for i in range(2 * lanes)]
         pairs = f.shuffle(f.convert("fptrunc", one, "bfloat"), f.convert("fptrunc", other, "bfloat"), order)
         return f.bitcast(pairs, self.arith.vector)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
 from treadle.kernels.templates.conv_depthwise_rows import fits
+from treadle.kernels.templates.conv_depthwise_weight import PRODUCTS, rows_at_once
 from treadle.kernels.templates.conv_direct import SCRATCH, Buffers, Direct, Schedule
 from treadle.kernels.templates.conv_micro import SIDE, WIDTH, arith
-from treadle.kernels.templates.conv_shape import Problem, Spec, joined, pointwise
+from treadle.kernels.templates.conv_shape import Problem, Spec, forward, joined, pointwise
 from treadle.kernels.templates.conv_weight import Weight, WeightSchedule, joins_taps
 
 TASKS_PER_CORE = 4
@@ -218,10 +219,30 @@ def depthwise_schedules(
         for w in best
     ]
     found = [s for s in made if _depthwise(sizes, s, target, dtype).scratch() <= SCRATCH][: len(best)]
-    if planar or not isinstance(sizes, Problem):
+    if not isinstance(sizes, Problem):
+        return ([] if planar else _weight_rows(sizes, target, dtype)) + found
+    if planar:
         return found
     bare = [replace(s, copy=False) for s in made[: len(best)] if fits(sizes, s.width)]
     return [s for s in bare if sizes.source[1] * channels * 4 + 256 <= SCRATCH] + found
+
+
+def _weight_rows(spec: Spec, target: Target, dtype: str) -> list[DepthwiseSchedule]:
+    """Those of a depthwise weight gradient that reads its operands where they are: bands that the second cache holds,
+    and as many tasks as are wanted, rather by channels than by places, whose sums have to be added up."""
+    high = rows_at_once(spec.kernel, target.registers)
+    columns, problem = -(-spec.channels // target.lanes(32)), forward(spec)
+    widths = [w for w in (7, 8, 4, 2, 1) if w * max(high, 1) * spec.kernel[1] <= PRODUCTS and fits(problem, w)]
+    if not high or not widths or spec.size[1] * spec.channels * 4 + 256 > SCRATCH:
+        return []
+    width = min(widths[:2], key=lambda w: -(-spec.out[1] // w) * w)
+    blocks = max(min(columns // 4, _wanted(target)), 1)
+    row = (spec.size[1] * spec.stride[0] + spec.out[1]) * -(-columns // blocks) * target.lanes(32) * WIDTH[dtype]
+    rows = min(max(target.l2 // 3 // row, 1), spec.out[0])
+    rows = -(-spec.out[0] // -(-spec.out[0] // rows))
+    units = spec.n * -(-spec.out[0] // rows)
+    splits = min(-(-_wanted(target) // blocks), units)
+    return [DepthwiseSchedule(min(width, spec.out[1]), rows, splits, False, blocks)]
 
 
 def _depthwise(

@@ -422,7 +422,7 @@ class Weight:
             f.store(value, row, ((c * self.spec.kernel[0] + a) * across + b) * 4)
 
 
-def by_channel(f: Function, how: Arith, sums: Value, line: int, taps: int, channels: int, row: Value) -> None:
+def by_channel(f: Function, how: Arith, sums: Value, line: int, taps: int, channels: Value | int, row: Value) -> None:
     """[tap][channel], `line` bytes from tap to tap, to [channel][tap]."""
     lanes = how.lanes
     with f.loop(0, channels, lanes) as c, f.loop(0, taps, lanes) as t:

@@ -1,10 +1,15 @@
-"""Winograd's F(2x2, 3x3): float32 convolutions with 3x3 taps side by side, by 16 products where 36 would be made.
+"""Winograd's F(2x2, 3x3) and F(4x4, 3x3): convolutions with 3x3 taps side by side, by 16 products where 36 would be
+made, or 36 instead of 144.
 
-Four outputs of a tile (2x2 places) are A' (sum over channels of (G w G') * (B' x B)) A, x being the 4x4 places of the
-source that it reads (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015). Phases: weights are
-transformed into panels [position of 16][source channel][channels]; then tasks, each some tiles of all images by some
-panels: transform the source into scratch [position][tile][channel], multiply, transform back, finish.
+The outputs of a tile are A' (sum over channels of (G w G') * (B' x B)) A, x being the places of the source that it
+reads (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015). All is computed in float32; 16-bit
+floats are widened when they are read, and rounded once. Phases: weights are transformed into panels
+[position][source channel][channels]; then tasks, each some tiles of all images by some panels: transform the source
+into scratch [position][tile][channel], multiply, transform back, finish.
 What overflows or is not finite, or might become so, is computed tap by tap, in the order of conv_direct.
+F(2x2) uses for each output only what it reads. F(4x4) uses all of the tile: its errors are as large as those of sums of
+products (tests/kernels/test_winograd.py), for the largest number of the tile. So float32 is computed by F(2x2) unless
+less is allowed (`td.precision`); for 16-bit floats these errors are far below that of rounding.
 """
 
 from __future__ import annotations
@@ -13,32 +18,33 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_direct import SCRATCH
 from treadle.kernels.templates.conv_finish import Tail, TileTail
-from treadle.kernels.templates.conv_micro import RUN, Micro, Pitches, arith
+from treadle.kernels.templates.conv_micro import RUN, WIDTH, Micro, Pitches, arith
 from treadle.kernels.templates.conv_pack import Panels
 from treadle.kernels.templates.conv_shape import Problem
 from treadle.kernels.templates.conv_sums import Sums
 from treadle.kernels.templates.conv_winograd_tiles import (
-    POSITIONS,
+    F2,
+    F4,
+    Form,
     Large,
     Tiles,
     apart,
-    back,
-    both_ways,
-    forth,
-    of_taps,
     pitch,
+    rows_of,
     turn,
     zeros,
 )
 
 _CHANNELS = 8  # with fewer, most of the time goes into the transforms
-_GAIN = 1.3  # times fewer products than conv_direct makes, from which it is faster
+_GAIN = 1.3  # times fewer products than conv_direct makes in float32, from which it is faster
+_TILE = 5  # cycles for each position of a vector of channels that is transformed
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,11 @@ class WinogradSchedule:
     vectors: int
     tiles: int
     panels: int
+    form: Form = F2
 
     def __str__(self) -> str:
-        return f"winograd {self.group}x{self.vectors} tiles {self.tiles} panels {self.panels}"
+        name = "winograd" if self.form is F2 else f"winograd of {self.form.size}"
+        return f"{name} {self.group}x{self.vectors} tiles {self.tiles} panels {self.panels}"
 
 
 def takes(p: Problem) -> bool:
@@ -63,26 +71,67 @@ def takes(p: Problem) -> bool:
     return len(p.parts[0].taps) == p.taps == 9 and bottom - top == end - first == 2
 
 
-def winograd_schedules(p: Problem, target: Target, dtype: str) -> tuple[list[WinogradSchedule], list[WinogradSchedule]]:
-    """Schedules to be tried before those of conv_direct, and after them."""
-    if dtype != "f32" or not takes(p):
+def winograd_schedules(
+    p: Problem, target: Target, dtype: str, exact: bool = False
+) -> tuple[list[WinogradSchedule], list[WinogradSchedule]]:
+    """Schedules to be tried before those of conv_direct, and after them. exact: by F(2x2, 3x3) alone."""
+    if not takes(p):
         return [], []
-    how, registers = arith(target, dtype), target.registers
-    columns, total = -(-p.outer // how.lanes), p.n * -(-p.target[0] // 2) * -(-p.target[1] // 2)
-    found = []
-    for places, vectors in ((14, 2), (9, 3)) if registers == 32 else ((6, 2), (4, 3)) if how.fused else ((6, 2),):
+    lanes = arith(target, "f32").lanes
+    if exact:
+        found = _of_form(p, target, F2)
+        return (found, []) if pays(p, lanes) else ([], found)
+    direct = math.inf if min(p.inner, p.outer) >= max(lanes, _CHANNELS) else 0.0
+    direct = min(direct, _direct_cost(p, target, dtype))
+    forms = sorted((F2, F4), key=lambda form: cost(p, lanes, form))
+    better = [form for form in forms if cost(p, lanes, form) < direct]
+    return [s for form in better for s in _of_form(p, target, form)], [] if better else _of_form(p, target, forms[0])
+
+
+def cost(p: Problem, lanes: int, form: Form) -> float:
+    """Cycles of a core that multiplies and adds a vector in each: products, transforms, and the weights' ones."""
+    inner, columns, total = -(-p.inner // lanes), -(-p.outer // lanes), tiles_of(p, form)
+    products = form.positions * total * p.inner * columns
+    return 1.05 * products + _TILE * form.positions * total * (inner + columns) + _pack_cost(p, columns, form.positions)
+
+
+def _pack_cost(p: Problem, columns: int, positions: int) -> float:
+    return p.inner * columns * (150 + 8 * positions)
+
+
+def _direct_cost(p: Problem, target: Target, dtype: str) -> float:
+    """The same of conv_direct."""
+    how = arith(target, dtype)
+    steps, columns = -(-p.inner // how.depth), -(-p.outer // how.lanes)
+    if dtype == "bf16" and target.has("amx"):
+        return 0.0
+    return _inside(p) * steps * columns + _pack_cost(p, columns, 9)
+
+
+def _of_form(p: Problem, target: Target, form: Form) -> list[WinogradSchedule]:
+    how, registers = arith(target, "f32"), target.registers
+    columns, total = -(-p.outer // how.lanes), tiles_of(p, form)
+    found: list[WinogradSchedule] = []
+    sizes = ((14, 2), (9, 3)) if registers == 32 else ((6, 2), (4, 3)) if how.fused else ((6, 2),)
+    sizes = sizes if form is F2 or columns < 3 else sizes[::-1]
+    for places, vectors in sizes:
         vectors = min(vectors, columns)
         places = min((registers - vectors - 1) // vectors if vectors == 1 else places, total)
-        made = _schedule(p, target, places, vectors, total)
+        made = _schedule(p, target, form, places, vectors, total)
         if made not in found and made is not None:
             found.append(made)
-    return (found, []) if pays(p, how.lanes) else ([], found)
+    return found
+
+
+def tiles_of(p: Problem, form: Form) -> int:
+    """Tiles of all images."""
+    return p.n * -(-p.target[0] // form.size) * -(-p.target[1] // form.size)
 
 
 def pays(p: Problem, lanes: int) -> bool:
     """Whether it is expected to be faster than what computes tap by tap."""
-    total = p.n * -(-p.target[0] // 2) * -(-p.target[1] // 2)
-    return min(p.inner, p.outer) >= max(lanes, _CHANNELS) and _inside(p) > _GAIN * POSITIONS * total
+    enough = min(p.inner, p.outer) >= max(lanes, _CHANNELS)
+    return enough and _inside(p) > _GAIN * F2.positions * tiles_of(p, F2)
 
 
 def _inside(p: Problem) -> int:
@@ -94,12 +143,15 @@ def _inside(p: Problem) -> int:
     return count
 
 
-def _schedule(p: Problem, target: Target, places: int, vectors: int, total: int) -> WinogradSchedule | None:
-    lanes = target.lanes(32)
+def _schedule(
+    p: Problem, target: Target, form: Form, places: int, vectors: int, total: int
+) -> WinogradSchedule | None:
+    lanes, positions = target.lanes(32), form.positions
     panels = -(-p.outer // (lanes * vectors))
-    line = POSITIONS * 4 * (-(-p.inner // lanes) * lanes + 16 + lanes * vectors)
+    line = positions * 4 * (-(-p.inner // lanes) * lanes + 16 + lanes * vectors)
     wanted = 4 * max(target.cores, 2)
     most = max(min(target.l2 * 2 // 3 // line, total // wanted), min(2 * places, total))
+    most -= most % places if most > places else 0
     blocks = -(-total // most)
     tiles = -(-total // blocks)
     groups = -(-tiles // places)
@@ -107,16 +159,17 @@ def _schedule(p: Problem, target: Target, places: int, vectors: int, total: int)
     per_task = panels
     while per_task > 1 and blocks * -(-panels // per_task) < wanted:
         per_task = -(-per_task // 2)
-    schedule = WinogradSchedule(group, vectors, groups * group, per_task)
+    schedule = WinogradSchedule(group, vectors, groups * group, per_task, form)
     columns = -(-p.outer // lanes)
-    room = POSITIONS * groups * group * (line // POSITIONS) + 2 * POSITIONS * 4096 + columns
-    room += (9 * p.inner + 1 + 9 * lanes) * lanes * 4 + 4 * groups * group * vectors * lanes * 4
+    room = groups * group * line + 2 * positions * 4096 + columns
+    room += (9 * p.inner + 1 + 9 * lanes) * lanes * 4 + form.size**2 * groups * group * vectors * lanes * 4
     return schedule if room <= SCRATCH else None
 
 
 @dataclass
 class Winograd:
-    """One kernel. source, weights, workspace: numbers of buffers; planar: the source has its channels first."""
+    """One kernel. source, weights, workspace: numbers of buffers; planar: the source has its channels first; dtype: of
+    source and weights."""
 
     problem: Problem
     schedule: WinogradSchedule
@@ -124,28 +177,31 @@ class Winograd:
     buffers: tuple[int, int, int]
     tail: Tail
     planar: bool = False
+    dtype: str = "f32"
     module: Module = field(default_factory=Module)
 
     def __post_init__(self) -> None:
         p, s = self.problem, self.schedule
+        self.form = form = s.form
         self.arith = how = arith(self.target, "f32")
-        self.panels = Panels(p, how, s.vectors, "f32")
+        self.panels = Panels(p, how, s.vectors, self.dtype)
         (self.top, _), (self.left, _) = p.reach()
-        self.high, self.wide = -(-p.target[0] // 2), -(-p.target[1] // 2)  # tiles of an image
-        self.tiles = Tiles(p.source, (self.high, self.wide), (self.top, self.left))
+        self.high, self.wide = -(-p.target[0] // form.size), -(-p.target[1] // form.size)  # tiles of an image
+        self.tiles = Tiles(p.source, (self.high, self.wide), (self.top, self.left), form.size, self.dtype)
         self.total = p.n * self.high * self.wide
         self.blocks = -(-self.total // s.tiles)
         self.count = self.panels.full + bool(self.panels.last)  # of panels
         self.tile = pitch(p.inner, how)
         self.sums = s.vectors * how.bytes
-        self.position, self.sum_position = apart(s.tiles * self.tile), apart(s.tiles * self.sums)
-        self.strip = 2 * min(self.wide, s.tiles) * self.sums  # bytes of a row of places
-        self.sums_at = POSITIONS * self.position
-        self.strip_at = self.sums_at + POSITIONS * self.sum_position
-        self.weights_at = self.strip_at + 2 * self.strip
+        self.position = apart(s.tiles * self.tile, form.positions)
+        self.sum_position = apart(s.tiles * self.sums, form.positions)
+        self.strip = form.size * min(self.wide, s.tiles) * self.sums  # bytes of a row of places
+        self.sums_at = form.positions * self.position
+        self.strip_at = self.sums_at + form.positions * self.sum_position
+        self.weights_at = self.strip_at + form.size * self.strip
         self.micro = Micro(self.module, how, Pitches(0, self.tile, 0, self.sums), "f32")
         self.finish = TileTail(self.tail, how, p.step_out, (self.strip, self.sums), p.outer % how.lanes != 0)
-        self.flags_at = self.panels.columns * POSITIONS * (p.inner + 1) * how.bytes
+        self.flags_at = self.panels.columns * form.positions * (p.inner + 1) * how.bytes
         self.turned_at = (self.flags_at + 8 * self.panels.columns + 63) // 64 * 64
 
     @property
@@ -156,7 +212,7 @@ class Winograd:
 
     @property
     def _sums_at(self) -> int:
-        source = 4 * self.problem.n * math.prod(self.problem.source) if self.planar else 0
+        source = WIDTH[self.dtype] * self.problem.n * math.prod(self.problem.source) if self.planar else 0
         return -(-(self.turned_at + source) // 64) * 64
 
     def _sums(self) -> Sums | None:
@@ -183,13 +239,14 @@ class Winograd:
         collect = Function(m, "collect", ["ptr", "ptr", "i64"], linkage="internal", attrs="noinline")
         self.panels.collect(collect, collect.args[0], collect.args[1], collect.i64(0), collect.args[2])
         collect.give()
-        self.tiles.write(m, "transform", self.arith, 4, forth, (self.tile, self.position), p.inner)
+        form = self.form
+        self.tiles.write(m, "transform", self.arith, form.side, form.forth, (self.tile, self.position), p.inner)
         self._join()
         self._plainly()
         phases = [Phase("pack", self._pack())]
         if self.planar:
             buffers = self.buffers[0], self.buffers[2]
-            phases.append(turn(m, "turn", self.arith, p.n, p.source, *buffers, self.turned_at))
+            phases.append(turn(m, "turn", self.arith, p.n, p.source, *buffers, self.turned_at, self.dtype))
         f = Function(m, "convolve", ["ptr", "i64", "ptr"])
         self._task(f)
         f.give()
@@ -199,6 +256,11 @@ class Winograd:
             sums.write(m)
             phases.append(sums.phase(m))
         return phases
+
+    @property
+    def _streams(self) -> bool:
+        """Whether transformed weights are written past the caches: more than they keep."""
+        return self.target.triple.startswith("x86") and self.flags_at > self.target.l2
 
     # --- before the products --------------------------------------------------------------------------------------
 
@@ -218,20 +280,30 @@ class Winograd:
         wide = f.select(f.compare("slt", panel, self.panels.full), f.i64(s.vectors), self.panels.last)
         start = f.offset(self._weights(f, out, panel), within * how.bytes)
         large = Large(f, how)
-        with f.loop(0, p.inner) as c:
-            here = f.offset(scratch, c * how.bytes)
-            taps = [[f.load(here, how.vector, n * p.inner * how.bytes) for n in row] for row in self._grid()]
-            values = [v for row in both_ways(taps, of_taps) for v in row]
-            for n, value in enumerate(values):
-                f.store(value, start, (c + n * (p.inner + 1)) * wide * how.bytes)
-            large.see(values)
+
+        def transform(stream: bool) -> None:
+            with f.loop(0, p.inner) as c:
+                here = f.offset(scratch, c * how.bytes)
+                taps = [[f.load(here, how.vector, n * p.inner * how.bytes) for n in row] for row in self._grid()]
+                for i, row in enumerate(rows_of(lambda a, b: taps[a][b], 3, self.form.of_taps)):
+                    for j, value in enumerate(row):
+                        line = (c + (i * len(row) + j) * (p.inner + 1)) * wide * how.bytes
+                        f.store(value, start, line, stream=stream)
+                    large.see(row)
+
+        if self._streams:
+            aligned = f.compare("eq", f.emit(f"ptrtoint ptr {out.name} to i64", "i64") & (how.bytes - 1), 0)
+            f.either(aligned, partial(transform, True), partial(transform, False))
+            f.intrinsic("llvm.x86.sse.sfence", "void")
+        else:
+            transform(False)
         f.store(large.found(), out, column * 8 + self.flags_at)
         f.give()
         return self.panels.columns
 
     def _weights(self, f: Function, start: Value, panel: Value) -> Value:
         """Where a panel begins: positions, a line more than there are channels apart."""
-        size = POSITIONS * (self.problem.inner + 1) * self.sums
+        size = self.form.positions * (self.problem.inner + 1) * self.sums
         return f.offset(start, panel * size)
 
     def _source(self, f: Function) -> Value:
@@ -289,7 +361,7 @@ class Winograd:
             out = f.offset(scratch, self.sums_at, position * self.sum_position, at * self.sums)
             self.micro.call(f, (1, size), vectors, unroll, [source, panel, taps, f.i64(1), out], None)
 
-        with f.loop(0, POSITIONS) as position:
+        with f.loop(0, self.form.positions) as position:
             with f.loop(0, count - (s.group - 1), s.group) as at:
                 group(s.group, position, at)
             if rest:
@@ -301,14 +373,14 @@ class Winograd:
     @contextmanager
     def _strips(self, f: Function, first: Value, count: Value) -> Iterator[tuple[Value, Value, list[Value]]]:
         """Tiles side by side in an image: the first, the end, and [image, row, column] of the first one's places."""
-        stop = first + count
+        stop, size = first + count, self.form.size
         with f.loop(first // self.wide, (stop + (self.wide - 1)) // self.wide) as line:
             low, high = f.max_int(first, line * self.wide), f.min_int(stop, (line + 1) * self.wide)
-            yield low, high, [line // self.high, line % self.high * 2, (low - line * self.wide) * 2]
+            yield low, high, [line // self.high, line % self.high * size, (low - line * self.wide) * size]
 
     def _finish(self, f: Function, strip: Value, at: list[Value], tiles: Value, channel: Value, vectors: Value) -> None:
-        p = self.problem
-        high, wide = f.min_int(f.i64(p.target[0]) - at[1], 2), f.min_int(f.i64(p.target[1]) - at[2], tiles * 2)
+        p, size = self.problem, self.form.size
+        high, wide = f.min_int(f.i64(p.target[0]) - at[1], size), f.min_int(f.i64(p.target[1]) - at[2], tiles * size)
         ends = [*at, channel, f.i64(p.outer) - channel, high, wide, vectors]
         f.call("@finish", "void", f.args[0], strip, *ends)
         if self.tail.moments is not None:
@@ -321,14 +393,15 @@ class Winograd:
         """void join(buffers, sums, strip, first tile, tiles, channel, vectors): from sums to outputs."""
         f = Function(self.module, "join", ["ptr", "ptr", "ptr", *["i64"] * 4], linkage="internal", attrs="noinline")
         _, sums, strip, first, count, channel, vectors = f.args
+        form, across = self.form, self.form.size * self.sums
         with self._strips(f, first, count) as (low, high, at):
             with f.loop(low, high) as t, f.loop(0, vectors * self.arith.bytes, self.arith.bytes) as v:
-                here, to = f.offset(sums, (t - first) * self.sums, v), f.offset(strip, (t - low) * (2 * self.sums), v)
-                found = [
-                    [f.load(here, self.arith.vector, (4 * a + b) * self.sum_position) for b in range(4)]
-                    for a in range(4)
-                ]
-                for i, row in enumerate(both_ways(found, back)):
+                here, to = f.offset(sums, (t - first) * self.sums, v), f.offset(strip, (t - low) * across, v)
+
+                def sum_at(a: int, b: int, here: Value = here) -> Value:
+                    return f.load(here, self.arith.vector, (form.side * a + b) * self.sum_position)
+
+                for i, row in enumerate(rows_of(sum_at, form.side, form.back)):
                     for j, value in enumerate(row):
                         f.store(value, to, i * self.strip + j * self.sums)
             self._finish(f, strip, at, high - low, channel, vectors)
@@ -336,7 +409,7 @@ class Winograd:
 
     def _plainly(self) -> None:
         """void plainly(buffers, source, weights, scratch, strip, first tile, tiles, channel, vectors): tap by tap."""
-        how, p = self.arith, self.problem
+        how, p, size = self.arith, self.problem, self.form.size
         params = ["ptr"] * 5 + ["i64"] * 4
         f = Function(self.module, "plainly", params, linkage="internal", attrs="noinline")
         _, source, weights, scratch, strip, first, count, channel, vectors = f.args
@@ -346,18 +419,18 @@ class Winograd:
             f.call("@collect", "void", weights, scratch, channel // how.lanes + v)
             with self._strips(f, first, count) as (low, high, at):
                 with f.loop(0, high - low) as t:
-                    places = [(i, j) for i in range(2) for j in range(2)]
+                    places = [(i, j) for i in range(size) for j in range(size)]
                     sums = [f.variable(how.vector, 0.0) for _ in places]
                     with f.loop(0, len(taps) * 8, 24) as tap:
                         row, col, number = (f.load(table, "i64", tap + 8 * word) for word in range(3))
-                        corner = at[1] + row, at[2] + t * 2 + col
+                        corner = at[1] + row, at[2] + t * size + col
                         read = [self.tiles.place(f, source, at[0], corner[0] + i, corner[1] + j) for i, j in places]
                         with f.loop(0, p.inner) as c:
                             weight = f.load(f.offset(scratch, number), how.vector, c * how.bytes)
                             for total, place in zip(sums, read, strict=True):
-                                one = f.splat(f.load(place, "float", c * 4), how.lanes)
+                                one = f.splat(self.tiles.element(f, place, c, how), how.lanes)
                                 total.set(how.add(f, total.get(), one, weight))
                     for (i, j), total in zip(places, sums, strict=True):
-                        f.store(total.get(), strip, t * (2 * self.sums) + (i * self.strip + j * self.sums))
+                        f.store(total.get(), strip, t * (size * self.sums) + (i * self.strip + j * self.sums))
                 self._finish(f, strip, at, high - low, channel + v * how.lanes, f.i64(1))
         f.give()

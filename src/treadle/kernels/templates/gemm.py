@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import gcd
 
 from treadle.base.dtypes import bfloat16, float32
 from treadle.ir.node import Fn
@@ -28,7 +29,12 @@ from treadle.kernels.templates.gemm_tile import Schedule, in_place
 _TASK_FLOPS = 2e6  # of a task that is worth to be claimed by a thread
 _LINE_BYTES = 128 << 10  # that a task of dot products reads
 _PAGE = 4096  # bytes; lines so far apart compete for the same places in a cache
+_WAYS = 8  # lines that share a place in the first cache
+_TALL = 24  # rows of a panel whose lines are read so often that packing it pays for one tile
 _FEW = 96  # rows, for which packing the other operand costs more than a tenth of their product
+_LINE = 64  # bytes
+_OFTEN = 1024  # rows; for more, a copy of the other operand costs nothing beside their product
+_SHARED = 192  # rows; of fewer, tasks are done sooner that pack their part of B each, without a phase before them
 _LEAST = 512  # multiplications of a product; many smaller ones are no work for tiles
 _MOST = 6  # plans
 _MOST_CACHE = 2 << 20  # bytes of the second cache that are made use of
@@ -107,7 +113,7 @@ def make(
         made = (
             gemm_amx.Tiles(problem, schedule, store)
             if isinstance(schedule, AmxSchedule)
-            else gemm_tile.Gemm(problem, isa, schedule, store.tile, store.buffers, store.totals)
+            else gemm_tile.Gemm(problem, isa, schedule, store.tile, store.buffers, store.totals, store.ahead)
         )
         phases, workspace = gemm_tile.build(made, module), made.workspace
     text = launch.finish(module, phases, buffers + bool(workspace), tiles=isinstance(schedule, AmxSchedule))
@@ -165,22 +171,26 @@ def _widths(problem: Problem, finish: Finish, isa: Isa) -> list[int]:
 
 def _cut(problem: Problem, isa: Isa, target: Target, vectors: int, rows: int) -> Iterator[Schedule]:
     """Schedules for a width of tiles. An operand whose lines are a multiple of a page apart is packed, because they
-    would all be in the same places of the caches; so is one that is read often enough."""
+    would all be in the same places of the caches; so is one that is read often enough, unless it comes in time by
+    being asked for (gemm_tile) and its vectors lie in one line each."""
     width, left, right = vectors * isa.lanes, problem.left, problem.right
     panels, columns = -(-problem.m // rows), -(-problem.n // width)
     must_a, must_b = not in_place(left, isa, False), not in_place(right, isa, True)
     by_column = left.outer == 1 and problem.m > 1
     depth = _depth(problem, isa, target, by_column)
-    far = left.inner == 1 and rows > 9 and left.outer * left.dtype.bytes % _PAGE == 0 and depth > 64
+    room = max(_WAYS * _PAGE // gcd(left.outer * left.dtype.bytes, _PAGE), 9)  # lines of A's rows that stay
+    far = left.inner == 1 and rows > room and depth > 64
     far = far or (by_column and left.inner * left.dtype.bytes >= _PAGE)
-    pack_a = must_a or (far and problem.m > 1 and problem.n > 3 * width)
-    close = depth > 128 and right.inner * right.dtype.bytes % _PAGE == 0
-    pack_b = must_b or (panels > 3 and (close or problem.k > depth))
+    pack_a = must_a or (far and problem.m > 1 and (problem.n > 3 * width or rows > _TALL))
+    apart = right.inner * right.dtype.bytes
+    close = depth > 128 and apart % _PAGE == 0
+    soon = apart % _LINE == 0 and apart <= 2 * _PAGE and problem.m <= _OFTEN  # asked for in time, it is read as it is
+    pack_b = must_b or (panels > 3 and not soon and (close or problem.k > depth))
     high, wide = _blocks(problem, target, panels, columns, rows, width, depth // isa.per_unit, by_column and pack_a)
     per_task = 2 * min(high * rows, problem.m) * min(wide * width, problem.n) * problem.k
     group = max(1, min(int(_TASK_FLOPS // max(per_task, 1)), problem.batches // (4 * target.cores)))
     small = problem.n * problem.k * 4 // isa.per_unit <= target.l3
-    twice = pack_b and problem.batches == 1 and panels > high and problem.m >= 128 and small
+    twice = pack_b and problem.batches == 1 and panels > high and problem.m >= _SHARED and small
     if twice:
         yield Schedule(vectors, rows, depth, high, wide, pack_a, True, share=True)
     for a, b in ((pack_a, pack_b), (pack_a, must_b), (must_a, pack_b), (True, pack_b), (pack_a, True)):

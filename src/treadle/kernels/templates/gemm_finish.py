@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from treadle.base.dtypes import bfloat16, float16, float32, int32
+from treadle.base.dtypes import bfloat16, float16, float32
 from treadle.formula.expr import Axis, Expr, Placeholder, Source, call, const
 from treadle.formula.expr import read as read_at
 from treadle.ir.node import Fn, Node, Value
@@ -23,12 +23,13 @@ from treadle.kernels.llvm import Function, Module
 from treadle.kernels.microkernels import Isa, Tile, first_lanes
 from treadle.kernels.target import Target
 from treadle.kernels.templates.gemm_problem import Problem, dense
-from treadle.kernels.templates.gemm_sums import Totals, store_first
+from treadle.kernels.templates.gemm_sums import Totals, store_first, store_some
 from treadle.kernels.templates.gemm_tile import Place
 from treadle.ops.creation import constant, full
 from treadle.ops.reduce import broadcast_to, reduce_sum
 from treadle.ops.shape import reshape, transpose
 
+_LINE = 64  # bytes
 _ROUNDS = 8  # of dividing axes
 _SUMMED = (float32, bfloat16, float16)
 
@@ -75,11 +76,10 @@ class Finish:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the sums go to one output as they are."""
+        """Whether the sums go to one output as they are, but for rounding to its type."""
         only = self.outputs[0]
         divided = any(len(parts) > 1 for kind in self.axes.values() for parts in kind)
-        plain = only.expr is self._sum() and self.problem.dtype in (float32, int32)
-        return len(self.outputs) == 1 and plain and not divided and not only.summed
+        return len(self.outputs) == 1 and only.expr is self._sum() and not divided and not only.summed
 
     def _sum(self) -> Expr:
         return read_at(self.product)
@@ -278,6 +278,7 @@ class Store:
     def __init__(self, finish: Finish, isa: Isa, target: Target, module: Module) -> None:
         self.finish, self.isa, self.target, self.module = finish, isa, target, module
         self._made: dict[int, str] = {}
+        self._asking = set[str]()
         summed = tuple([(o.buffer, o.expr.dtype) for o in finish.outputs if o.summed])
         self.buffers = max(o.buffer for o in finish.outputs) + 1
         self.totals = Totals(summed, self.buffers) if summed else None
@@ -303,19 +304,61 @@ class Store:
         f.call(f"@{name}", "void", f.args[0], sums, place.batch, place.row, f.i64(place.rows), place.column,
                place.totals)  # fmt: skip
 
+    def ahead(self, f: Function, place: Place) -> None:
+        """Have the lines of memory on their way that the results of a tile will take, and the operands at their places.
+        Asked for when they are written, lines come from the third cache or memory while nothing is computed."""
+        name = f"ahead{place.columns}"
+        if name not in self._asking:
+            self._asking.add(name)
+            self._write_ahead(Function(self.module, name, ["ptr", *["i64"] * 4], linkage="internal", attrs="noinline"),
+                              place.columns)  # fmt: skip
+        f.call(f"@{name}", "void", f.args[0], place.batch, place.row, f.i64(place.rows), place.column)
+
+    def _write_ahead(self, f: Function, columns: int) -> None:
+        """The function for tiles of so many columns: (buffers, batch, row, rows, column)."""
+        fin, axes = self.finish, _batch_axes(self.finish, f.args[1])
+        _spread(axes, fin.axes["n"][0], f.args[4])
+        every = {a for kind in fin.axes.values() for parts in kind for a in parts if a.extent > 1}
+        numbers = {source: buffer for (buffer, _), source in fin.operands.items()}
+        wanted = [(numbers[s], s.type.dtype.bytes, order, False) for s, order in fin.read_at() if every <= set(order)]
+        wanted += [(o.buffer, o.expr.dtype.bytes, o.axes, True) for o in fin.outputs if not o.summed]
+        wanted = [w for w in wanted if w[2] and w[2][-1] is fin.along]
+        starts = [f.load(f.args[0], "ptr", 8 * buffer) for buffer, *_ in wanted]
+        with f.loop(0, f.args[3]) as r:
+            _spread(axes, fin.axes["m"][0], f.args[2] + r)
+            for start, (_, size, order, written) in zip(starts, wanted, strict=True):
+                index = f.i64(0)
+                for axis, step in zip(order, dense([a.extent for a in order]), strict=True):
+                    index = index + axes[axis] * step
+                here = f.offset(start, index * size)
+                for line in range(0, columns * size, _LINE):
+                    f.prefetch(here, line, write=written)
+        f.give()
+
     def _plain(self, f: Function, place: Place, tile: Tile) -> None:
         """Sums go straight to the output."""
         out = self.finish.outputs[0]
-        steps = _strides(out)
+        steps, size = _strides(out), out.expr.dtype.bytes
         at, index, rest = f.load(f.args[0], "ptr", 8 * out.buffer), f.i64(0), place.batch
         for (axis,) in reversed(self.finish.axes["b"]):
             index = index + rest % axis.extent * steps[axis]
             rest = rest // axis.extent
         row = steps.get(self.finish.axes["m"][0][0], 0)
         index = index + place.row * row + place.column
-        lanes = self.isa.lanes
-        masks = [first_lanes(f, lanes, place.columns - v * lanes) for v in range(tile.vectors)]
-        tile.store(f.offset(at, index * 4), row * 4, masks)
+        lanes, to = self.isa.lanes, f.offset(at, index * size)
+        if size == 4:
+            masks = [first_lanes(f, lanes, place.columns - v * lanes) for v in range(tile.vectors)]
+            tile.store(to, row * size, masks)
+            return
+        for r, sums in enumerate(tile.sums):
+            for v, each in enumerate(sums):
+                here = f.offset(to, (r * row + v * lanes) * size)
+                store_some(f, self._narrow(each.get()), here, place.columns - v * lanes)
+
+    def _narrow(self, value: llvm.Value) -> llvm.Value:
+        """Sums rounded to the product's type."""
+        kind = vmath.half_kind(self.finish.problem.dtype)
+        return vmath.narrow(value, kind, self.isa.narrows if kind == "bfloat" else self.isa.halves)
 
 
 def _strides(out: Output) -> dict[Axis, int]:
@@ -341,12 +384,7 @@ class _Rows:
         step = -(-self.columns // self.isa.lanes) * self.isa.bytes
         self.places = {p: f.load(f.args[0], "ptr", 8 * buffer) for (buffer, _), p in self.finish.operands.items()}
         outs = [f.load(f.args[0], "ptr", 8 * o.buffer) for o in self.finish.outputs]
-        axes: dict[Axis, llvm.Value] = {}
-        rest = batch
-        for parts in reversed(self.finish.axes["b"]):
-            size = prod(a.extent for a in parts)
-            _spread(axes, parts, rest % size)
-            rest = rest // size
+        axes = _batch_axes(self.finish, batch)
         whole, tail = divmod(self.columns, self.isa.lanes)
         with f.loop(0, rows) as r:
             at, here = f.offset(sums, r * step), dict(axes)
@@ -389,6 +427,16 @@ class _Rows:
                 f.store(each, to)
             else:
                 store_first(f, each, to, self.columns % isa.lanes)
+
+
+def _batch_axes(finish: Finish, batch: llvm.Value) -> dict[Axis, llvm.Value]:
+    """The values of the batch axes' parts for a product of the batch."""
+    axes: dict[Axis, llvm.Value] = {}
+    for parts in reversed(finish.axes["b"]):
+        size = prod(a.extent for a in parts)
+        _spread(axes, parts, batch % size)
+        batch = batch // size
+    return axes
 
 
 def _spread(axes: dict[Axis, llvm.Value], parts: Sequence[Axis], index: llvm.Value) -> None:

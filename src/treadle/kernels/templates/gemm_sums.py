@@ -74,3 +74,11 @@ def store_first(f: Function, value: Value, place: Value, count: int) -> None:
         f.store(f.extract(value, 0), place)
     else:
         f.store_masked(value, place, mask)
+
+
+def store_some(f: Function, value: Value, place: Value, count: int) -> None:
+    """Write the first `count` lanes of a vector, or all of them."""
+    if count >= int(value.type[1:].split(" ")[0]):
+        f.store(value, place)
+    else:
+        store_first(f, value, place, count)

@@ -16,7 +16,7 @@ from treadle.base.dtypes import bfloat16, float32
 from treadle.kernels import launch
 from treadle.kernels.jit import SLOT_BYTES
 from treadle.kernels.llvm import Function, Module, Value
-from treadle.kernels.microkernels import UNIT, Isa, Strided, Tile, first_lanes
+from treadle.kernels.microkernels import UNIT, Ahead, Isa, Strided, Tile, first_lanes
 from treadle.kernels.templates import packing
 from treadle.kernels.templates.gemm_problem import Problem, Side
 from treadle.kernels.templates.gemm_sums import Totals
@@ -59,7 +59,9 @@ class Place:
     apart: int = 0
 
 
+_FAR = 512  # bytes; lines of memory so far apart are no stream that a CPU would fetch by itself
 _PANELS = 2  # of B that a task packs where it is shared
+_SOON = 32  # units of the sum before its use that B is asked for
 
 # Writes the results of a tile whose sums are complete; the second argument is memory for the sums.
 Finish = Callable[[Function, Value, Place, Tile], None]
@@ -101,8 +103,10 @@ class Gemm:
         finish: Finish,
         buffers: int,
         totals: Totals | None = None,
+        ahead: Callable[[Function, Place], None] | None = None,
     ) -> None:
         self.p, self.isa, self.s, self.finish, self.totals = problem, isa, schedule, finish, totals
+        self.ahead = ahead  # called some time before a tile is finished
         self.buffers = buffers  # inputs and outputs; the workspace is the next one
         self.width = schedule.vectors * isa.lanes
         self.row_panels = -(-problem.m // schedule.rows)
@@ -267,6 +271,9 @@ class Gemm:
         masks = [first_lanes(f, self.isa.lanes, place.columns - v * self.isa.lanes) for v in range(vectors)]
         tile = Tile(f, self.isa, place.rows, vectors)
         step = vectors * self.isa.bytes
+        if self.ahead is not None:
+            with f.when(f.compare("eq", block, self.blocks - 1)):
+                self.ahead(f, place)
         if self.blocks == 1:
             tile.clear()
         else:
@@ -276,7 +283,7 @@ class Gemm:
         depth = f.i64(span.whole) // self.isa.per_unit
         if span.rest and not half:
             depth = depth + (f.convert("zext", span.last, "i64") if span.last is not None else 1)
-        tile.multiply(depth, a, b, () if self.s.pack_b else masks)
+        tile.multiply(depth, a, b, () if self.s.pack_b else masks, self._soon(f, a, place.rows))
         if span.rest and half:
             with span.tail(f):
                 tile.multiply_half(depth, a, b)
@@ -285,6 +292,14 @@ class Gemm:
         else:
             last = f.compare("eq", block, self.blocks - 1)
             f.either(last, lambda: self.finish(f, sums, place, tile), lambda: tile.store(sums, step))
+
+    def _soon(self, f: Function, a: Strided, rows: int) -> Ahead:
+        """What the tile may ask for: operands that are read where they are, if the CPU does not see it coming."""
+        far = not self.s.pack_b and self.p.right.inner * UNIT >= _FAR and min(self.s.depth, self.p.k) > 2 * _SOON
+        after = None
+        if not self.s.pack_a and UNIT in (a.inner, a.outer):
+            after = Strided(f.offset(a.place, rows * a.outer), a.inner, a.outer)
+        return Ahead(after, _SOON if far else 0)
 
     # --- operands ----------------------------------------------------------------------------------------------------
     def _a(self, f: Function, block: Value, k: Value, rows: Value, height: int, nth: Value, scratch: Value) -> Strided:
