@@ -8,7 +8,7 @@ SMALL = {
     "lenet": {"batch": 2},
     "resnet50": {"blocks": [1, 1], "image": 16, "batch": 4, "classes": 7},
     "resnet18": {"blocks": [1, 1], "image": 16, "batch": 4, "classes": 7},
-    "mobilenet_v2": {"image": 32, "batch": 4, "classes": 7},
+    "mobilenet_v2": {"image": 64, "batch": 8, "classes": 7},
     "gpt_small": {"layers": 1, "d": 16, "heads": 2, "seq": 8, "batch": 2, "vocab": 30},
     "bert": {"layers": 1, "d": 16, "heads": 2, "seq": 8, "batch": 2, "vocab": 30, "masked": 3},
     "lstm_lm": {"layers": 2, "d": 8, "seq": 5, "batch": 3, "vocab": 20},
