@@ -83,7 +83,7 @@ def _training(found: list[Entry]) -> list[str]:
         "| model | precision | threads | s | warm | speed to JAX | to torch.compile | peak MiB | JAX's | PyTorch's |",
         "|---|" + "---|" * 9,
     ]
-    for e in found:
+    for e in [*found, *entries("compile_times")]:
         if "fresh" in e:
             fresh, ratio = e["fresh"], e["compile_ratio"]
             ours = fresh["treadle"]

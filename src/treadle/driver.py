@@ -225,7 +225,7 @@ class _Kernels:
             if run is None:
                 return body
             self._found[run.name] = run
-            return Target(run.name, run.workspace, run.aliases)
+            return Target(run.name, run.workspace)
         given = divided.named(panels)
         if given is not None:
             self._found[given.name] = given

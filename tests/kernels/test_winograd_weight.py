@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.kernels.pages import at_page_end
 from tests.kernels.test_conv import TARGETS, attributes, run, second, values, weights
+from tests.kernels.test_winograd_four import CASES, HIGH, errors
 
 from treadle.ir import build, interp
 from treadle.ir.types import bf16, f16, f32, f64
@@ -19,16 +20,6 @@ from treadle.kernels.templates.conv_winograd_tiles import F2, F4
 from treadle.kernels.templates.conv_winograd_weight import _schedule
 from treadle.ops.casting import cast
 from treadle.ops.convolution import conv_weight_grad
-
-HIGH = {"precision": "high"}
-CASES = [
-    (2, 16, 32, (8, 14), ((1, 1), (1, 1))),
-    (1, 33, 19, (9, 13), ((0, 2), (1, 0))),
-    (3, 130, 67, (7, 5), ((1, 1), (1, 1))),
-    (1, 5, 3, (1, 1), ((1, 1), (1, 1))),
-    (5, 40, 17, (3, 4), ((2, 2), (2, 1))),
-    (1, 64, 48, (21, 1), ((0, 0), (1, 1))),
-]
 
 
 def problem(kind, n, c, o, size, padding=((1, 1), (1, 1))):
@@ -54,12 +45,6 @@ def made(body, form, target=None, **shares):
         partial(template._make_winograd_weight, found, schedule, tail, (x.planar, dy.planar), target),
     )
     return ours.build(), [p for p in template.plans(body, target) if "winograd" not in p.name]
-
-
-def errors(got, want):
-    """The largest and the mean one, for the largest and the mean number."""
-    apart = got.astype(np.float64) - want
-    return np.abs(apart).max() / np.abs(want).max(), np.sqrt((apart**2).sum() / (want**2).sum())
 
 
 def check(kind, fn, types, form, target=None, threads=1, **shares):

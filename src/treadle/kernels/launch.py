@@ -236,7 +236,8 @@ def _worker(
 
 
 def _tasks(f: Function, lines: Value, function: Value, tasks: Value, places: Value, scratch: Value) -> None:
-    """Call the function for tasks as long as there are some."""
+    """Call the function for tasks as long as there are some. What counts those done is a locked instruction on x86:
+    what a task has written past the caches is there for others after it."""
     head, body, end = f.label("next"), f.label("task"), f.label("none")
     f.jump(head)
     f.block(head)

@@ -36,7 +36,6 @@ class Run:
     workspace: int
     buffers: int
     calls: tuple[tuple[Kernel, tuple[Place, ...]], ...] = field(repr=False)
-    aliases: tuple[tuple[int, int], ...] = ()
 
     @property
     def code(self) -> jit.Code:

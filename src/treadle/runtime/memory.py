@@ -87,7 +87,7 @@ def _advised(libc: ctypes.CDLL) -> bool:
     libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t,)
     end = int(libc.sbrk(0) or 0)
     if end > _huge_until:
-        start = max(_huge_until, _heap_start()) or end
+        start = _huge_until or _heap_start() or end
         start += -start % mmap.PAGESIZE
         size = ctypes.c_size_t(end - start)
         if libc.madvise(ctypes.c_void_p(start), size, ctypes.c_int(getattr(mmap, "MADV_HUGEPAGE", -1))) != 0:

@@ -260,7 +260,7 @@ class Winograd:
     @property
     def _streams(self) -> bool:
         """Whether transformed weights are written past the caches: more than they keep."""
-        return self.target.triple.startswith("x86") and self.flags_at > self.target.l2
+        return self.flags_at > self.target.l2
 
     # --- before the products --------------------------------------------------------------------------------------
 
@@ -294,7 +294,6 @@ class Winograd:
         if self._streams:
             aligned = f.compare("eq", f.emit(f"ptrtoint ptr {out.name} to i64", "i64") & (how.bytes - 1), 0)
             f.either(aligned, partial(transform, True), partial(transform, False))
-            f.intrinsic("llvm.x86.sse.sfence", "void")
         else:
             transform(False)
         f.store(large.found(), out, column * 8 + self.flags_at)

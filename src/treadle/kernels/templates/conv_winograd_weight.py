@@ -362,7 +362,7 @@ class WinogradWeight:
             f.store(f.constant(0.0, how.vector), sums, at)
         with f.loop(0, spec.n) as image, f.loop(0, spec.out[0]) as row, f.loop(0, spec.out[1]) as col:
             place = ((image * spec.out[0] + row) * spec.out[1] + col) * (spec.outputs * WIDTH[self.dtype])
-            scalar = self._scalar(f, f.offset(dy, place))
+            scalar = f.splat(self.dy.element(f, f.offset(dy, place), f.i64(0), how), how.lanes)
             places = [self.x.place(f, x, image, row + t.row, col + t.col) for t in self.taps]
             with f.loop(0, channels, how.lanes) as c:
                 mask = f.mask(channels - c, how.lanes) if spec.channels % how.lanes else None
@@ -371,10 +371,3 @@ class WinogradWeight:
                     value = how.load(f, f.offset(each, c * WIDTH[self.dtype]), self.dtype, mask)
                     f.store(how.add(f, f.load(to, how.vector), scalar, value), to)
         f.give()
-
-    def _scalar(self, f: Function, place: Value) -> Value:
-        """An element in all lanes, as f32."""
-        how = self.arith
-        if self.dtype == "f32":
-            return f.splat(f.load(place, "float"), how.lanes)
-        return how.wide(f.splat(f.load(place, "i16"), how.lanes), self.dtype)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from treadle.base.dtypes import DType
 from treadle.kernels import launch, vmath
-from treadle.kernels.llvm import Function, Module, Value
+from treadle.kernels.llvm import Function, Module, Value, lanes
 from treadle.kernels.microkernels import UNIT, Isa, first_lanes
 
 
@@ -78,7 +78,7 @@ def store_first(f: Function, value: Value, place: Value, count: int) -> None:
 
 def store_some(f: Function, value: Value, place: Value, count: int) -> None:
     """Write the first `count` lanes of a vector, or all of them."""
-    if count >= int(value.type[1:].split(" ")[0]):
+    if count >= lanes(value.type):
         f.store(value, place)
     else:
         store_first(f, value, place, count)
