@@ -317,7 +317,7 @@ KERNELS = [
     Fault(
         "products: rounded sums are written beyond the last column",
         "kernels/templates/gemm_sums.py",
-        """    if count >= int(value.type[1:].split(" ")[0]):
+        """    if count >= lanes(value.type):
         f.store(value, place)""",
         """    if count >= 0:
         f.store(value, place)""",

@@ -25,7 +25,7 @@ from treadle.kernels.target import Target, host, llvm
 
 SLOT_BYTES = 8 << 20  # scratch that one task may use; touched pages only cost memory
 _LEVEL = 2
-_SHARED = ("treadle_launch", "treadle_launch_run", "treadle_worker")  # what kernels find in the runtime's module
+_SHARED = ("treadle_launch", "treadle_worker")  # what kernels find in the runtime's module
 _SYMBOL_TABLE, _SYMBOL_BYTES = 2, 24  # of ELF
 _lock = threading.RLock()
 _loaded: dict[str, Future[Code]] = {}

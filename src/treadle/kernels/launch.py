@@ -5,13 +5,11 @@ phase after all tasks of the one before. `finish(module, phases, buffers)` adds 
 and the handler that XLA calls. Threads take tasks by an atomic counter; a caller waits only for tasks in progress,
 never for a thread that has not started, so that a busy or absent thread pool costs speed and nothing else.
 
-The description: i64 words [buffers, phases, threads, tiles, then function and tasks of each phase, then how many
-buffers a call of XLA's has and which they are of the kernel's]. A call's context: [references, description, ..., per
-phase a line for the next task and one for those done, then the buffers' addresses].
-
-A run of kernels (runs.py) is one call too: its phases are those of its kernels, one kernel after the other. Its
-description: [places, phases, threads, tiles, buffers of a call of XLA's, then function, tasks and first place of each
-phase, then of each place the buffer that it is in, -1 for none, and where in it].
+The description: i64 words [places, phases, threads, tiles, buffers of a call of XLA's, then function, tasks and first
+place of each phase, then of each place the buffer that it is in, -1 for none, and where in it]. A kernel's places are
+its buffers; a run of kernels (runs.py) is one call whose phases and places are those of its kernels, one after the
+other. A call's context: [references, description, ..., per phase a line for the next task and one for those done, then
+the places' addresses].
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import ctypes
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from treadle.kernels.llvm import Function, Module, Value, Variable
 
@@ -31,17 +29,8 @@ _FRAME_INPUTS, _FRAME_INPUT_LIST, _FRAME_OUTPUTS, _FRAME_OUTPUT_LIST = 56, 72, 9
 _API_VERSION, _API_ERROR, _API_ERROR_DESTROY, _API_SCHEDULE, _API_THREADS = 32, 48, 64, 136, 144
 _BUFFER_DATA, _METADATA, _METADATA_VERSION = 24, 24, 24
 _SPINS = 2000  # pauses before a waiting thread gives its core away
-_YIELDS = 200  # times that it does so before one that only helps leaves a run
-
-
-class Words(NamedTuple):
-    """How many words a description has before its phases, and for each phase."""
-
-    head: int
-    phase: int
-
-
-_WORDS, _RUN_WORDS = Words(4, 2), Words(5, 3)
+_YIELDS = 200  # times that it does so before one that only helps leaves
+_HEAD, _PHASE, _PLACE = 5, 3, 2  # words of a description before its phases, of each phase, of each place
 
 
 @dataclass(frozen=True)
@@ -63,14 +52,33 @@ def finish(module: Module, phases: Sequence[Phase], buffers: int, threads: int =
     return module.text()
 
 
-def _description(buffers: int, phases: Sequence[Phase], threads: int, tiles: int, order: Sequence[int]) -> str:
+def _description(places: int, phases: Sequence[Phase], threads: int, tiles: int, order: Sequence[int]) -> str:
     """order: the kernel's buffers in the order in which a call of XLA's has them, inputs first."""
     most = threads or max([p.tasks for p in phases], default=1)
-    words = [f"i64 {n}" for n in (buffers, len(phases), most, tiles)]
-    for phase in phases:
-        words += [f"i64 ptrtoint (ptr @{phase.function} to i64)", f"i64 {phase.tasks}"]
-    words += [f"i64 {n}" for n in (len(order), *order)]
+    called = [(order.index(i) if i in order else -1, 0) for i in range(places)]
+    table = [(f"ptrtoint (ptr @{p.function} to i64)", p.tasks, 0) for p in phases]
+    words = [f"i64 {word}" for word in described(table, called, len(order), most, tiles)]
     return f"@describe = constant [{len(words)} x i64] [{', '.join(words)}], align 64"
+
+
+def described(
+    phases: Sequence[tuple[Any, int, int]], places: Sequence[tuple[int, int]], buffers: int, threads: int, tiles: int
+) -> list[Any]:
+    """The words of a description. phases: function, tasks, first place; places: buffer and where in it."""
+    words = [len(places), len(phases), threads, tiles, buffers]
+    for each in (*phases, *places):
+        words += each
+    return words
+
+
+def read(address: int) -> tuple[list[tuple[int, int]], list[int], int, int]:
+    """Of a kernel's description in memory: function and tasks of each phase, the buffer of XLA's call that each of its
+    own is, -1 for one that no call gives, threads, tiles."""
+    places, phases, threads, tiles, _ = (ctypes.c_int64 * _HEAD).from_address(address)
+    words = list((ctypes.c_int64 * (_PHASE * phases + _PLACE * places)).from_address(address + 8 * _HEAD))
+    end = _PHASE * phases
+    functions = [(words[i], words[i + 1]) for i in range(0, end, _PHASE)]
+    return functions, words[end::_PLACE], threads, tiles
 
 
 def divided(text: str, inputs: int, outputs: int, operand: int, behind: bool) -> tuple[str, str]:
@@ -95,9 +103,8 @@ def divided(text: str, inputs: int, outputs: int, operand: int, behind: bool) ->
 
 
 def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
-    """The module that kernels share: `treadle_launch` and `treadle_launch_run` (XLA's handlers), `treadle_begin` and
-    `treadle_worker` (for those who bring their own threads), and `treadle_init(scratch, flags, tiles)`, to be called
-    first."""
+    """The module that kernels share: `treadle_launch` (XLA's handler), `treadle_begin` and `treadle_worker` (for those
+    who bring their own threads), and `treadle_init(scratch, flags, tiles)`, to be called first."""
     m = Module()
     m.globals += [f"@{name} = internal global ptr null" for name in ("scratch", "flags", "shape")]
     init = Function(m, "treadle_init", ["ptr", "ptr", "ptr"])
@@ -106,11 +113,9 @@ def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
     init.give()
     _begin(m)
     machine = slots, slot_bytes, x86, tiles
-    _worker(m, "treadle_worker", _WORDS, False, *machine)
-    _worker(m, "treadle_run_worker", _RUN_WORDS, False, *machine)
-    _worker(m, "treadle_run_helper", _RUN_WORDS, True, *machine)
+    _worker(m, "treadle_worker", False, *machine)
+    _worker(m, "treadle_helper", True, *machine)
     _launch(m)
-    _launch_run(m)
     return m.text()
 
 
@@ -120,28 +125,8 @@ def run_handler(name: str) -> str:
     m = Module()
     m.globals += ["@place = global ptr null", f'@name = private constant [{len(name)} x i8] c"{name}"']
     f = Function(m, "call", ["ptr"], "ptr")
-    f.give(f.intrinsic("treadle_launch_run", "ptr", f.args[0], f.load(f.symbol("@place"), "ptr")))
+    f.give(f.intrinsic("treadle_launch", "ptr", f.args[0], f.load(f.symbol("@place"), "ptr")))
     return m.text()
-
-
-def described(address: int) -> tuple[list[tuple[int, int]], int, int, list[int]]:
-    """Of a kernel's description in memory: function and tasks of each phase, threads, tiles, and the order of buffers:
-    for each of a call of XLA's which it is of the kernel's."""
-    head = (ctypes.c_int64 * _WORDS.head).from_address(address)
-    _, phases, threads, tiles = head
-    words = (ctypes.c_int64 * (2 * phases + 1)).from_address(address + 8 * _WORDS.head)
-    order = (ctypes.c_int64 * words[2 * phases]).from_address(address + 8 * (_WORDS.head + 2 * phases + 1))
-    return [(words[2 * i], words[2 * i + 1]) for i in range(phases)], threads, tiles, list(order)
-
-
-def run_description(
-    phases: Sequence[tuple[int, int, int]], places: Sequence[tuple[int, int]], buffers: int, threads: int, tiles: int
-) -> list[int]:
-    """The words of a run's description. phases: function, tasks, first place; places: buffer and where in it."""
-    words = [len(places), len(phases), threads, tiles, buffers]
-    for each in (*phases, *places):
-        words += each
-    return words
 
 
 def _context(f: Function, describe: Value, threads: Value) -> tuple[Value, Value]:
@@ -197,12 +182,9 @@ def _yield_after(f: Function, spins: Variable, x86: bool) -> None:
     f.either(f.compare("ugt", count, _SPINS), lambda: f.intrinsic("sched_yield", "i32"), lambda: _pause(f, x86))
 
 
-def _worker(
-    m: Module, name: str, words: Words, leaves: bool, slots: int, slot_bytes: int, x86: bool, tiles: bool
-) -> None:
-    """void name(ptr context): take tasks until all are done; the last one to leave frees the context. words: of the
-    description; where phases have three, the third is the first place of the phase's buffers. leaves: after a long wait
-    for others, whose cores are busy then, the rest is left to them."""
+def _worker(m: Module, name: str, leaves: bool, slots: int, slot_bytes: int, x86: bool, tiles: bool) -> None:
+    """void name(ptr context): take tasks until all are done; the last one to leave frees the context. leaves: after a
+    long wait for others, whose cores are busy then, the rest is left to them."""
     f = Function(m, name, ["ptr"])
     ctx = f.args[0]
     describe = f.load(ctx, "ptr", 8)
@@ -217,9 +199,9 @@ def _worker(
     leave = f.label("leave")
     with f.loop(0, phases) as p:
         lines = f.offset(ctx, p * (2 * LINE) + LINE)
-        entry = f.offset(describe, p * (8 * words.phase) + 8 * words.head)
+        entry = f.offset(describe, p * (8 * _PHASE) + 8 * _HEAD)
         function, tasks = f.load(entry, "ptr"), f.load(entry, "i64", 8)
-        own = f.offset(places, f.load(entry, "i64", 16) * 8) if words.phase > 2 else places
+        own = f.offset(places, f.load(entry, "i64", 16) * 8)
         _tasks(f, lines, function, tasks, own, scratch)
         wait(f, f.offset(lines, LINE), tasks, x86, leave if leaves else "")
     f.jump(leave)
@@ -270,60 +252,31 @@ def wait(f: Function, done: Value, tasks: Value, x86: bool, leave: str = "") -> 
 
 
 def _launch(m: Module) -> None:
-    """ptr treadle_launch(ptr frame, ptr describe): XLA's call of a kernel. Returns null, or an error of XLA's."""
+    """ptr treadle_launch(ptr frame, ptr describe): XLA's call of a kernel or a run. Returns null, or an error of
+    XLA's."""
     f = Function(m, "treadle_launch", ["ptr", "ptr"], "ptr")
     frame, describe = f.args
     api = f.load(frame, "ptr", _FRAME_API)
     _answer_version(f, frame, api)
     inputs, outputs = f.load(frame, "i64", _FRAME_INPUTS), f.load(frame, "i64", _FRAME_OUTPUTS)
-    called = f.offset(describe, f.load(describe, "i64", 8) * 16 + 32)
-    _refuse_unless(f, f.compare("eq", inputs + outputs, f.load(called, "i64")), api)
-    threads = _threads(f, frame, api, describe)
-    ctx, places = _context(f, describe, threads)
-    for count, list_at, skip in ((inputs, _FRAME_INPUT_LIST, f.i64(0)), (outputs, _FRAME_OUTPUT_LIST, inputs)):
-        buffers = f.load(frame, "ptr", list_at)
-        with f.loop(0, count) as i:
-            data = f.load(f.load(buffers, "ptr", i * 8), "ptr", _BUFFER_DATA)
-            f.store(data, f.offset(places, f.load(f.offset(called, (i + skip) * 8), "i64", 8) * 8))
-    _work(f, frame, api, ctx, threads, "@treadle_worker", "@treadle_worker")
-
-
-def _launch_run(m: Module) -> None:
-    """ptr treadle_launch_run(ptr frame, ptr describe): XLA's call of a run. Returns null, or an error of XLA's."""
-    f = Function(m, "treadle_launch_run", ["ptr", "ptr"], "ptr")
-    frame, describe = f.args
-    api = f.load(frame, "ptr", _FRAME_API)
-    _answer_version(f, frame, api)
-    inputs, outputs = f.load(frame, "i64", _FRAME_INPUTS), f.load(frame, "i64", _FRAME_OUTPUTS)
     _refuse_unless(f, f.compare("eq", inputs + outputs, f.load(describe, "i64", 32)), api)
-    threads = _threads(f, frame, api, describe)
-    ctx, places = _context(f, describe, threads)
+    threads = f.variable("i64", f.load(describe, "i64", 16))
+    with f.when(f.compare("sgt", threads.get(), 1)):
+        threads.set(f.min_int(threads.get(), _pool_size(f, frame, api)))
+    ctx, places = _context(f, describe, threads.get())
     given, made = f.load(frame, "ptr", _FRAME_INPUT_LIST), f.load(frame, "ptr", _FRAME_OUTPUT_LIST)
-    table = f.offset(describe, f.load(describe, "i64", 8) * (8 * _RUN_WORDS.phase) + 8 * _RUN_WORDS.head)
+    table = f.offset(describe, f.load(describe, "i64", 8) * (8 * _PHASE) + 8 * _HEAD)
     with f.loop(0, f.load(describe, "i64")) as i:
-        entry = f.offset(table, i * 16)
+        entry = f.offset(table, i * (8 * _PLACE))
         buffer, at = f.load(entry, "i64"), f.load(entry, "i64", 8)
         with f.when(f.compare("sge", buffer, 0)):
             one, other = f.offset(given, buffer * 8), f.offset(made, (buffer - inputs) * 8)
             known = f.select(f.compare("slt", buffer, inputs), one, other)
             data = f.load(f.load(known, "ptr"), "ptr", _BUFFER_DATA)
             f.store(f.offset(data, at), f.offset(places, i * 8))
-    _work(f, frame, api, ctx, threads, "@treadle_run_worker", "@treadle_run_helper")
-
-
-def _threads(f: Function, frame: Value, api: Value, describe: Value) -> Value:
-    """How many threads are to work at a call."""
-    threads = f.variable("i64", f.load(describe, "i64", 16))
-    with f.when(f.compare("sgt", threads.get(), 1)):
-        threads.set(f.min_int(threads.get(), _pool_size(f, frame, api)))
-    return threads.get()
-
-
-def _work(f: Function, frame: Value, api: Value, ctx: Value, threads: Value, worker: str, helper: str) -> None:
-    """Ask for helpers, work, and give XLA its answer."""
-    with f.loop(1, threads):
-        _schedule(f, frame, api, ctx, helper)
-    f.call(worker, "void", ctx)
+    with f.loop(1, threads.get()):
+        _schedule(f, frame, api, ctx)
+    f.call("@treadle_worker", "void", ctx)
     f.give(f.null())
 
 
@@ -376,10 +329,10 @@ def _pool_size(f: Function, frame: Value, api: Value) -> Value:
     return f.max_int(f.emit(f"and i64 {size.get().name}, 4294967295", "i64"), 1)
 
 
-def _schedule(f: Function, frame: Value, api: Value, ctx: Value, worker: str) -> None:
-    """Ask XLA's pool for a worker; where it has none, one reference less."""
+def _schedule(f: Function, frame: Value, api: Value, ctx: Value) -> None:
+    """Ask XLA's pool for a helper; where it has none, one reference less."""
     context = f.load(frame, "ptr", _FRAME_CONTEXT)
-    block = _struct(f, frame, context, f.symbol(worker), ctx)
+    block = _struct(f, frame, context, f.symbol("@treadle_helper"), ctx)
     error = f.call(f.load(api, "ptr", _API_SCHEDULE).name, "ptr", block)
     with f.when(f.compare("ne", error, f.null())):
         _drop(f, api, error)

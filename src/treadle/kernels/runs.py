@@ -53,14 +53,11 @@ class Run:
         places: list[Place] = []
         threads = tiles = 0
         for kernel, given in self.calls:
-            own, most, uses_tiles, order = launch.described(kernel.code.address("describe"))
+            own, numbers, most, uses_tiles = launch.read(kernel.code.address("describe"))
             phases += [(function, tasks, len(places)) for function, tasks in own]
-            mine: list[Place] = [(-1, 0)] * (max(order, default=-1) + 1)
-            for place, number in zip(given, order, strict=True):
-                mine[number] = place
-            places += mine
+            places += [given[n] if n >= 0 else (-1, 0) for n in numbers]
             threads, tiles = max(threads, most), max(tiles, uses_tiles)
-        return launch.run_description(phases, places, self.buffers, threads, tiles)
+        return launch.described(phases, places, self.buffers, threads, tiles)
 
 
 def plan(body: Fn, kernel_of: Callable[[Node], Kernel | None]) -> Run | None:
