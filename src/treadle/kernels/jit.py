@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from treadle.base import cache, events, leaving
-from treadle.kernels import launch
+from treadle.kernels import launch, pool
 from treadle.kernels.target import Target, host, llvm
 
 SLOT_BYTES = 8 << 20  # scratch that one task may use; touched pages only cost memory
@@ -247,6 +247,8 @@ def _first_runtime() -> tuple[Code, Any]:
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address("treadle_init"))(
         scratch, flags.ctypes.data, shape.ctypes.data
     )
+    boxes, helpers = pool.start(code, target.cores - 1)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("treadle_helpers"))(boxes, helpers)
     for name in _SHARED:
         binding.add_symbol(name, code.address(name))
     return code, (held, flags, shape)

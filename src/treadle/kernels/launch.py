@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernels import pool
 from treadle.kernels.llvm import Function, Module, Value, Variable
 
 LINE = 64
@@ -104,17 +105,21 @@ def divided(text: str, inputs: int, outputs: int, operand: int, behind: bool) ->
 
 def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
     """The module that kernels share: `treadle_launch` (XLA's handler), `treadle_begin` and `treadle_worker` (for those
-    who bring their own threads), and `treadle_init(scratch, flags, tiles)`, to be called first."""
+    who bring their own threads), `treadle_serve` (pool.py), and two to be called first: `treadle_init(scratch, flags,
+    tiles)` and `treadle_helpers(boxes, number)`, of pool.py's threads."""
     m = Module()
-    m.globals += [f"@{name} = internal global ptr null" for name in ("scratch", "flags", "shape")]
-    init = Function(m, "treadle_init", ["ptr", "ptr", "ptr"])
-    for value, name in zip(init.args, ("@scratch", "@flags", "@shape"), strict=True):
-        init.store(value, init.symbol(name))
-    init.give()
+    m.globals += [f"@{name} = internal global ptr null" for name in ("scratch", "flags", "shape", "boxes")]
+    m.globals.append("@helpers = internal global i64 0")
+    for name, places in (("treadle_init", ("scratch", "flags", "shape")), ("treadle_helpers", ("boxes", "helpers"))):
+        init = Function(m, name, ["i64" if place == "helpers" else "ptr" for place in places])
+        for value, place in zip(init.args, places, strict=True):
+            init.store(value, init.symbol(f"@{place}"))
+        init.give()
     _begin(m)
     machine = slots, slot_bytes, x86, tiles
     _worker(m, "treadle_worker", False, *machine)
     _worker(m, "treadle_helper", True, *machine)
+    pool.build(m, x86)
     _launch(m)
     return m.text()
 
@@ -263,6 +268,8 @@ def _launch(m: Module) -> None:
     threads = f.variable("i64", f.load(describe, "i64", 16))
     with f.when(f.compare("sgt", threads.get(), 1)):
         threads.set(f.min_int(threads.get(), _pool_size(f, frame, api)))
+        own = f.load(f.symbol("@helpers"), "i64")
+        threads.set(f.select(f.compare("sgt", own, 0), f.min_int(threads.get(), own + 1), threads.get()))
     ctx, places = _context(f, describe, threads.get())
     given, made = f.load(frame, "ptr", _FRAME_INPUT_LIST), f.load(frame, "ptr", _FRAME_OUTPUT_LIST)
     table = f.offset(describe, f.load(describe, "i64", 8) * (8 * _PHASE) + 8 * _HEAD)
@@ -274,8 +281,12 @@ def _launch(m: Module) -> None:
             known = f.select(f.compare("slt", buffer, inputs), one, other)
             data = f.load(f.load(known, "ptr"), "ptr", _BUFFER_DATA)
             f.store(f.offset(data, at), f.offset(places, i * 8))
-    with f.loop(1, threads.get()):
-        _schedule(f, frame, api, ctx)
+    boxes, others = f.load(f.symbol("@boxes"), "ptr"), threads.get() - 1
+    f.either(
+        f.compare("ne", boxes, f.null()),
+        lambda: pool.ask(f, boxes, ctx, others),
+        lambda: _schedule(f, frame, api, ctx, others),
+    )
     f.call("@treadle_worker", "void", ctx)
     f.give(f.null())
 
@@ -329,14 +340,15 @@ def _pool_size(f: Function, frame: Value, api: Value) -> Value:
     return f.max_int(f.emit(f"and i64 {size.get().name}, 4294967295", "i64"), 1)
 
 
-def _schedule(f: Function, frame: Value, api: Value, ctx: Value) -> None:
-    """Ask XLA's pool for a helper; where it has none, one reference less."""
+def _schedule(f: Function, frame: Value, api: Value, ctx: Value, helpers: Value) -> None:
+    """Ask XLA's pool for helpers; for each that it does not have, one reference less."""
     context = f.load(frame, "ptr", _FRAME_CONTEXT)
-    block = _struct(f, frame, context, f.symbol("@treadle_helper"), ctx)
-    error = f.call(f.load(api, "ptr", _API_SCHEDULE).name, "ptr", block)
-    with f.when(f.compare("ne", error, f.null())):
-        _drop(f, api, error)
-        f.emit(f"atomicrmw sub ptr {ctx.name}, i64 1 acq_rel", "i64")
+    with f.loop(0, helpers):
+        block = _struct(f, frame, context, f.symbol("@treadle_helper"), ctx)
+        error = f.call(f.load(api, "ptr", _API_SCHEDULE).name, "ptr", block)
+        with f.when(f.compare("ne", error, f.null())):
+            _drop(f, api, error)
+            f.emit(f"atomicrmw sub ptr {ctx.name}, i64 1 acq_rel", "i64")
 
 
 def _drop(f: Function, api: Value, error: Value) -> None:
