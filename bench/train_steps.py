@@ -91,7 +91,8 @@ def measure(model: str, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
     if peaks:
         fastest = {n: t["min"] for n, t in result["step_s"].items()}
         bound = bounds.of(treadle_module(model, W.config(model, precision=dtype)), dtype, peaks)
-        result["bound"] = bounds.shares(bound, fastest, result["best_peer"])
+        if bound["seconds"]:  # else the model has no products
+            result["bound"] = bounds.shares(bound, fastest, result["best_peer"])
     if args.fresh and not args.quick:
         result |= measure_fresh([s.side for s in sides], model, precision, args.fresh)
     result["goals"] = {} if args.peers_only else goals(result)

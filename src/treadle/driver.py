@@ -42,7 +42,7 @@ from treadle.runtime import device, dlpack, host, nans, pjrt
 from treadle.runtime.chain import Chain, Run
 from treadle.runtime.executable import Executable
 from treadle.transforms.dce import Dce
-from treadle.transforms.fuse import Fuse, smaller
+from treadle.transforms.fuse import Fuse, kind, smaller
 from treadle.transforms.inline import Inline
 from treadle.transforms.layout import Layout
 from treadle.transforms.panels import Offer, Params, Wanted, parts_with_panels, with_panels
@@ -187,11 +187,13 @@ def grouped(module: Module) -> Module:
 
 
 def _takes_convolutions(module: Module) -> bool:
-    """Whether kernels compute all convolutions: XLA's own want images as the user has them."""
+    """Whether kernels compute all convolutions: XLA's own want images as the user has them. Maxima of windows are no
+    reason to give up the rest."""
     from treadle.kernels import engine  # loads llvmlite
 
     groups = [n.attrs["body"] for n in all_nodes(module) if n.op is fused]
-    return all(engine.takes(body) for body in groups if any("images" in n.op.rules for n in body.nodes))
+    wanted = [b for b in groups if any("images" in n.op.rules and kind(n) != "pool" for n in b.nodes)]
+    return all(engine.takes(body) for body in wanted)
 
 
 class _Kernels:

@@ -423,6 +423,7 @@ _EFFECT_FAULTS = [
 ]
 
 _AMP = "tests/amp/test_autocast.py::test_"
+_AGAIN = ("tests/api/test_again.py",)
 _LEVELS = "tests/amp/test_precision.py::test_"
 _SCALING = "tests/amp/test_scaling.py::test_"
 _PRECISION_FAULTS = [
@@ -439,6 +440,41 @@ _PRECISION_FAULTS = [
         "small = np.where(finite, high, np.float32(0))",
         "small = high",
         (f"{_LEVELS}what_is_not_finite_stays_what_it_is",),
+    ),
+    Fault(
+        "jit: after equal calls a tensor passed twice is taken for two",
+        "api/again.py",
+        "if len(set(map(id, tensors))) != self._count:",
+        "if False:",
+        _AGAIN,
+    ),
+    Fault(
+        "jit: after equal calls other fixed values are not seen",
+        "api/again.py",
+        "            if leaves[i] != value:\n",
+        "            if False:\n",
+        _AGAIN,
+    ),
+    Fault(
+        "jit: after equal calls programs that were dropped are found",
+        "api/programs.py",
+        "            self._programs.clear()\n            self._recent = []\n",
+        "            self._programs.clear()\n",
+        _AGAIN,
+    ),
+    Fault(
+        "jit: after equal calls entries of a dict are taken to stay",
+        "frontend/watch.py",
+        " and all(map(operator.is_, found, held))\n",
+        "\n",
+        _AGAIN,
+    ),
+    Fault(
+        "pool: the helper of a full box is waited for",
+        "kernels/pool.py",
+        "lambda: _without(f, ctx))",
+        "lambda: None)",
+        ("tests/kernels/test_pool.py::test_a_full_box_stays_as_it_is_and_the_call_goes_on_without_its_helper",),
     ),
     Fault(
         "precision: keys forget the setting",

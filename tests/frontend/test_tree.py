@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import UserError, tree
+from treadle.frontend.tree import reader
 
 Point = namedtuple("Point", "x y")
 
@@ -37,6 +38,29 @@ def test_unflatten_is_the_inverse_of_flatten(value):
     assert shape.num_leaves == len(leaves) == len(shape.paths())
     assert tree.flatten(value)[1] == shape
     assert hash(tree.flatten(value)[1]) == hash(shape)
+
+
+@given(TREES, TREES)
+def test_a_reader_gives_the_leaves_of_trees_of_its_shape_alone(value, other):
+    leaves, shape = tree.flatten(value)
+    read = reader(shape)
+    assert read(value) == leaves
+    found = read(other)
+    if tree.flatten(other)[1] == shape:
+        assert found == tree.flatten(other)[0]
+    else:
+        assert found is None or list(map(type, found)) != list(map(type, leaves))
+
+
+def test_a_reader_counts_the_parts_of_registered_classes():
+    class Bag:
+        def __init__(self, *parts):
+            self.parts = parts
+
+    tree.register(Bag, lambda bag: ((), bag.parts), lambda keys, parts: Bag(*parts))
+    _, shape = tree.flatten((Bag(1), Bag(2, 3)))
+    assert reader(shape)((Bag(4), Bag(5, 6))) == [4, 5, 6]
+    assert reader(shape)((Bag(4, 5), Bag(6))) is None
 
 
 @given(TREES)

@@ -15,7 +15,9 @@ from math import prod
 import numpy as np
 from tests.kernels.checking import TARGETS, check_body, parts, tolerances, wanted, wrong
 from tests.kernels.draw import FLOATS, MOST_PRODUCTS, OTHER, Draw
+from tests.kernels.draw_attention import attentions
 from tests.kernels.layers import layers
+from tests.kernels.summed import summed
 from tests.te import known
 
 import treadle as td
@@ -25,7 +27,7 @@ from treadle.base.errors import UserError
 from treadle.base.flags import override
 from treadle.ir import build
 from treadle.ir.node import Module
-from treadle.ir.types import bf16, bool_, f16, f32, f64, i8, i32, i64, u32
+from treadle.ir.types import bf16, bool_, f16, f32, f64, i8, i32, i64
 from treadle.kernels import engine, jit
 
 SMOOTH = ("tanh", "sigmoid", "exp", "gelu", "silu", "softplus", "sin", "cos", "erf", "expm1", "abs", "square", "neg")
@@ -66,11 +68,11 @@ def products(d):
 
 
 # ---------------------------------------------------------------------------------------------------- convolutions
-def convolutions(d, depthwise=False, three=False):
-    """depthwise: with one channel in a group; three: with 3x3 taps side by side."""
+def convolutions(d, depthwise=False, three=False, few=False):
+    """depthwise: with one channel in a group; three: with 3x3 taps side by side; few: channels, second in images."""
     axes = 2 if three else d.one(2, 2, 2, 1)
     each = lambda make: tuple([make() for _ in range(axes)])
-    groups = 1 if three or d.chance(0.7) else d.one(2, 3, 4)
+    groups = 1 if three or few or d.chance(0.7) else d.one(2, 3, 4)
     size, kernel = each(lambda: d.size(40 if axes == 2 else 130)), each(lambda: d.one(1, 1, 2, 3, 3, 4, 5))
     if depthwise:
         groups, times = d.size(70) or 1, d.one(1, 1, 1, 2)
@@ -78,6 +80,7 @@ def convolutions(d, depthwise=False, three=False):
     else:
         c, o = ((d.size(130 // groups) or groups) * groups for _ in range(2))
         c = d.one(1, 3, 5) if groups == 1 and d.chance(0.2) else c
+        c, o = (d.one(2, 3, 4), d.size(20) or 1) if few else (c, o)
     attrs = {
         "stride": each(lambda: d.one(1, 1, 1, 2, 3)),
         "padding": each(lambda: (d.one(0, 1, 1, 2, -1), d.one(0, 1, 1, 2, -1))),
@@ -90,13 +93,14 @@ def convolutions(d, depthwise=False, three=False):
     rows = zip(size, kernel, attrs["padding"], attrs["stride"], attrs["dilation"], strict=True)
     out = tuple([(n + sum(p) - k * (r - 1) - 1) // s + 1 for n, r, p, s, k in rows])
     if min(out) < 1:
-        return convolutions(d, depthwise, three)
+        return convolutions(d, depthwise, three, few)
     n = d.size(4)
     while n > 1 and n * prod(out) * prod(kernel) * o * c // groups > MOST_PRODUCTS:
         n //= 2
     if prod(out) * prod(kernel) * o * c // groups > 2 * MOST_PRODUCTS:
-        return convolutions(d, depthwise, three)
-    kind, last = d.kind(without=(f64,)), d.chance(0.6)
+        return convolutions(d, depthwise, three, few)
+    kind, last = d.kind(without=(f64,)), d.chance(0.6) and not few
+    kind = f32 if few else kind
     image = lambda size, c: kind[n, *size, c] if last else kind[n, c, *size]
     second = lambda v: ops.transpose(v, perm=(0, v.ndim - 1, *range(1, v.ndim - 1))) if last else v
     back = lambda v: ops.transpose(v, perm=(0, *range(2, v.ndim), 1)) if last else v
@@ -115,47 +119,22 @@ def convolutions(d, depthwise=False, three=False):
     return d.traced(whole, types)
 
 
-# ------------------------------------------------------------------------------------------- attention, recurrence
-def attentions(d):
-    kind = d.one(f32, f32, bf16, f16)
-    lead = tuple([d.rnd.randint(1, 3) for _ in range(d.rnd.randint(0, 2))])
-    rows, keys, depth, width = (d.size() for _ in range(4))
-    while prod(lead) * rows * keys * (depth + width) > MOST_PRODUCTS:
-        rows, keys = max(rows // 2, 1), max(keys // 2, 1)
-    attrs = {"scale": d.one(0.1, 0.3, 1.0), "causal": d.chance(0.4)}
-    types = [kind[(*lead, rows, depth)], kind[(*lead, keys, depth)], kind[(*lead, keys, width)]]
-    given, before, name = {}, 3, "attention"  # before: operands before the mask
-    if d.chance(0.35):
-        name, before, attrs["rate"] = "attention_dropout", 4, d.one(0.1, 0.3, 0.5, 0.9, 1.0, 0.0)
-        types.append(u32[(*lead, 2)])
-        given[3] = d.rng.integers(0, 2**32, (*lead, 2)).astype(np.uint32)
-    forward, gradient = ops.OPS[f"{name}_fwd"], ops.OPS[f"{name}_grad"]
-    masks = [(), (), (rows, keys), (*lead, rows, keys), (*[1] * len(lead), 1, keys), (keys,)]
-    if chosen := d.one(*masks):
-        types.append(kind[chosen])
-    if d.chance(0.4):  # the gradient, from what the forward one kept
-        types.append(kind[(*lead, rows, width)])
-        d.special, d.least = False, 10  # differences of numbers of this size are summed
-
-        def function(q, k, v, *rest):
-            y, sums = forward(q, k, v, *rest[:-1], **attrs)
-            return (y, *gradient(q, k, v, y, sums, rest[-1], *rest[:-1], **attrs)[:3])
-    else:
-        function = lambda *xs: d.one(ops.OPS[name], forward)(*xs, **attrs)
-    if d.chance(0.5):
-        seeds = types[3] if before == 4 else None
-        types, function = d.viewed(types, function)
-        if seeds is not None and types[3] != seeds:  # a view of more, or of less
-            given[3] = d.rng.integers(0, 2**32, types[3].shape).astype(np.uint32)
-    if attrs["causal"]:  # what a row does not see is left out: where that is NaN, 0 * NaN is not computed
-        given[2] = d.values(types[2], special=False)
-    if chosen and d.chance(0.5) and types[before].shape and types[before].dtype is kind[()].dtype:
-        mask = d.values(types[before], special=False)
-        mask[d.rng.random(mask.shape) < 0.3] = -np.inf  # rows may see nothing
-        given[before] = mask if not attrs["causal"] and d.special else d.values(types[before], special=False)
-    return d.traced(function, types, given)
+def singles(d):
+    """Weight gradients of 1x1 convolutions, of so many places that tasks share them."""
+    c, o, n = d.size(90) or 1, d.size(90) or 1, d.rnd.randint(1, 4)
+    size = (d.rnd.randint(8, 40), d.one(d.rnd.randint(8, 40), 16, 32))
+    while n * prod(size) * c * o > 2 * MOST_PRODUCTS:
+        c, o = max(c // 2, 1), max(o // 2, 1)
+    attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    attrs |= {"precision": d.one("high", "medium")} if d.chance(0.2) else {}
+    kind = d.kind(without=(f64,))
+    second = lambda v: ops.transpose(v, perm=(0, 3, 1, 2))
+    function = lambda x, dy: ops.conv_weight_grad(second(x), second(dy), kernel_size=(1, 1), **attrs)
+    types, whole = d.followed(kind[o, c, 1, 1], function, [kind[n, *size, c], kind[n, *size, o]])
+    return d.traced(whole, types)
 
 
+# ------------------------------------------------------------------------------------------------------ recurrence
 def recurrences(d):
     kind = d.one(f32, f32, bf16)
     t, n, h = d.rnd.randint(1, 6), d.size(40), d.size(80)
@@ -302,6 +281,25 @@ def pools(d):
         return d.traced(lambda g: ops.avg_pool_grad(g, input_size=size, **attrs, **count), [made])
     types, whole = d.followed(made, function, [t])
     return d.traced(whole, types)
+
+
+def maxima(d):
+    """Of windows of channels-last images, and their gradient; many elements are equal."""
+    window = d.one((3, 3), (3, 3), (2, 2), tuple([d.rnd.randint(1, 5) for _ in range(2)]))
+    attrs = {"window": window, "padding": tuple([(d.rnd.randrange(k), d.rnd.randrange(k)) for k in window])}
+    attrs["stride"] = d.one((2, 2), (1, 1), window, tuple([d.rnd.randint(1, 4) for _ in range(2)]))
+    kind, size = d.kind(without=(f64,)), tuple([max(d.size(30), k) for k in window])
+    x = kind[d.rnd.randint(1, 3), *size, d.rnd.randint(4, 80)]
+    second = lambda v: ops.transpose(v, perm=(0, 3, 1, 2))
+    last = lambda v: ops.transpose(v, perm=(0, 2, 3, 1))
+    forward = lambda v: last(ops.max_pool(second(v), **attrs))
+    y = build.trace(forward, [x]).out_types[0]
+    rough = lambda t: np.where((v := d.values(t)) == v, np.round(v * 2), v).astype(t.dtype.np)
+    if d.chance(0.4):
+        types, whole = d.followed(y, forward, [x])
+        return d.traced(whole, types, {0: rough(x)})
+    types, whole = d.followed(x, lambda a, b: last(ops.max_pool_grad(second(a), second(b), **attrs)), [x, y])
+    return d.traced(whole, types, {0: rough(x)})
 
 
 def updates(d):
@@ -490,12 +488,13 @@ def known_formulas(d):
 FAMILIES = {
     f.__name__: f
     for f in (
-        products, convolutions, attentions, recurrences, norms, losses, reductions, pools, updates, lookups, pointwise,
-        moves, formulas, known_formulas, layers,
+        products, convolutions, attentions, recurrences, norms, losses, reductions, pools, maxima, updates, lookups,
+        pointwise, moves, formulas, known_formulas, layers,
     )
 } | {
-    "depthwise": lambda d: convolutions(d, depthwise=True), "permutes": permutes,
-    "threes": lambda d: convolutions(d, three=True),
+    "depthwise": lambda d: convolutions(d, depthwise=True), "first": lambda d: convolutions(d, few=True),
+    "permutes": permutes, "threes": lambda d: convolutions(d, three=True), "summed": summed,
+    "singles": singles,
 }  # fmt: skip
 
 

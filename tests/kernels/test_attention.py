@@ -16,7 +16,7 @@ from treadle.kernels.templates._attention_shape import problem
 from treadle.kernels.templates._tiles import machine
 from treadle.ops.attentions import attention, attention_fwd, attention_grad
 from treadle.ops.reduce import broadcast_to
-from treadle.ops.shape import reshape, slice_, transpose
+from treadle.ops.shape import concatenate, reshape, slice_, transpose
 
 BF16 = ml_dtypes.bfloat16
 TARGETS = {
@@ -254,6 +254,57 @@ def test_gradients_of_views_are_written_in_place():
     found = run(body, [*joined, sums.astype(np.float32)], host())
     for a, b in zip(found, formula(q, k, v, scale=0.3, causal=True, d=d), strict=True):
         close(a, np.swapaxes(b, 1, 2).reshape(2, 37, 24), 1e-5)
+
+
+def joined_gradients(join, **attrs):
+    """The gradients of q, k and v [2, 3, rows, depth] and what `join` makes of them."""
+    q, k, v = f32[2, 3, 37, 8], f32[2, 3, 21, 8], f32[2, 3, 21, 8]
+    with Builder("body") as b:
+        operands = [b.param(t) for t in (q, k, v, q, f32[2, 3, 37], q)]
+        return b.finish(join(b, *attention_grad(*operands, **attrs)))
+
+
+def joined_along_heads(b, dq, dk, dv):
+    """[2, rows, 3, 8] of dk and dv, and beside each other, as a packed projection has them; dq for itself."""
+    both = concatenate(reshape(dv, shape=(1, 2, 3, 21, 8)), reshape(dk, shape=(1, 2, 3, 21, 8)), axis=0)
+    return reshape(transpose(both, perm=(1, 3, 0, 2, 4)), shape=(2, 21, 48)), dq
+
+
+def joined_along_rows(b, dq, dk, dv):
+    """Of different lengths, in the order in which they are."""
+    return (concatenate(dq, dk, transpose(transpose(dv, perm=(1, 0, 2, 3)), perm=(1, 0, 2, 3)), axis=2),)
+
+
+@on_all_targets
+@pytest.mark.parametrize("join", [joined_along_heads, joined_along_rows])
+def test_gradients_are_written_into_what_joins_them(join, target):
+    body = joined_gradients(join, scale=0.3, causal=True)
+    rng = np.random.default_rng(9)
+    q, k, v, _, _, d = (rng.normal(size=t.shape).astype(np.float32) for t in body.in_types)
+    y, sums = formula(q, k, v, scale=0.3, causal=True)
+    found = run(body, [q, k, v, y.astype(np.float32), sums.astype(np.float32), d], target, place=at_page_end)
+    dq, dk, dv = formula(q, k, v, scale=0.3, causal=True, d=d)
+    if join is joined_along_rows:
+        wanted = [np.concatenate([dq, dk, dv], 2)]
+    else:
+        wanted = [np.stack([dv, dk]).transpose(1, 3, 0, 2, 4).reshape(2, 21, 48), dq]
+    for a, b in zip(found, wanted, strict=True):
+        close(a, b, 1e-5)
+
+
+def test_gradients_joined_to_something_else_are_left_to_xla():
+    def with_a_parameter(b, dq, dk, dv):
+        return (concatenate(dq, dk, dv, b.param(f32[2, 3, 1, 8]), axis=2),)
+
+    def twice(b, dq, dk, dv):
+        return (concatenate(dq, dk, dv, dv, axis=2),)
+
+    def across(b, dq, dk, dv):  # places without strides
+        both = reshape(concatenate(dk, dv, axis=3), shape=(2, 3, 21, 4, 4))
+        return transpose(both, perm=(0, 1, 3, 2, 4)), dq
+
+    for join in (with_a_parameter, twice, across):
+        assert not template.plans(joined_gradients(join, scale=0.3, causal=False), host())
 
 
 def test_long_rows_far_apart_are_read_where_they_are():

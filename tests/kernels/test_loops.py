@@ -1,5 +1,7 @@
 """Loops and rows against the ops' references: values, edges, threads, memory outside the arrays."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.kernels.pages import Fenced
@@ -265,6 +267,25 @@ def test_rows_added_by_index(kind, width):
             jit.load(kernel.text, target).run([*arrays, out], threads)
             np.testing.assert_array_equal(out, want)
     assert rows_added.plans(trace(lambda x: ops.exp(x), [f32[3]]), host()) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("width", "start"), [(64, 0), (64, 4), (16, 0), (16, 8), (130, 0), (24, 4)])
+def test_rows_added_past_the_caches(width, start, target):
+    from treadle.kernels.templates import rows_added
+
+    fn = trace(lambda i, u: ops.index_sum(i, u, axis=0, size=301), [i32[40], f32[40, width]])
+    arrays = [RNG.integers(0, 301, 40).astype(np.int32), RNG.integers(-4, 5, (40, width)).astype(np.float32)]
+    (want,) = interp.run(fn, *arrays)
+    kernel = rows_added.plans(fn, replace(TARGETS[target], l3=1 << 10))[0].build()
+    assert ("nontemporal" in kernel.text) == (width % TARGETS[target].lanes(32) == 0)
+    for threads in (1, 2):
+        whole = np.full(want.nbytes + 256, 0xCD, np.uint8)
+        begin = -whole.ctypes.data % 64 + 64 + start
+        out = whole[begin : begin + want.nbytes].view(np.float32).reshape(want.shape)
+        jit.load(kernel.text, TARGETS[target]).run([*arrays, out], threads)
+        np.testing.assert_array_equal(out, want)
+        assert np.all(whole[:begin] == 0xCD) and np.all(whole[begin + want.nbytes :] == 0xCD)
 
 
 @pytest.mark.parametrize("plan", range(3))

@@ -85,6 +85,16 @@ def test_float_functions(name, target):
     assert off[worst] <= bound, (name, x[worst], got[worst], want[worst], off[worst])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_limits_are_reached(name, target):
+    """1 + erf(x) is 0 for large negative numbers, so that gelu(-inf) is NaN as elsewhere and not infinite."""
+    x = np.repeat(np.float32([np.inf, 1e30, 200, -200, -1e30, -np.inf]), 16)
+    low = 0.0 if name == "sigmoid" else -1.0
+    got = vector_function(getattr(vmath, name), x, target=TARGETS[target])
+    np.testing.assert_array_equal(got, np.where(x > 0, np.float32(1), np.float32(low)))
+
+
 @pytest.mark.parametrize("name", ["exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "rsqrt"])
 def test_double_functions(name):
     x = numbers(1 << 13, np.float64)

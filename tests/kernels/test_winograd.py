@@ -121,7 +121,8 @@ def test_gradients_with_channels_second():
             build.trace(fn, [f64[t.shape] for t in body.in_types]), *[a.astype(np.float64) for a in given]
         )
         assert far(run(ours[0].build(), given, threads=2)[0], want[0]) < 1e-6
-    assert not plans(build.trace(fn, [f32[3, 4, 7, 9], f32[3, 40, 7, 9]]), host())
+    few = plans(build.trace(fn, [f32[3, 4, 7, 9], f32[3, 40, 7, 9]]), host())
+    assert all("few channels" in plan.name for plan in few)
 
 
 def same(a, b):

@@ -9,6 +9,7 @@ from treadle.ir import interp
 from treadle.ir.types import bf16, f32
 from treadle.ir.verify import verify
 from treadle.ops.activation import gelu
+from treadle.ops.attentions import attention_grad
 from treadle.ops.casting import cast
 from treadle.ops.convolution import conv
 from treadle.ops.elementwise import add, mul
@@ -19,7 +20,7 @@ from treadle.ops.norm_batch import batch_norm
 from treadle.ops.optim import sgd_update
 from treadle.ops.products import matmul
 from treadle.ops.reduce import broadcast_to, reduce_max, reduce_sum
-from treadle.ops.shape import reshape, transpose
+from treadle.ops.shape import concatenate, reshape, transpose
 from treadle.transforms import fuse
 from treadle.transforms.fuse import Fuse, smaller
 
@@ -45,6 +46,24 @@ def test_what_follows_a_product_is_gathered():
     types = f32[4, 3], f32[3, 5], f32[5]
     assert bodies(layer, *types) == [("matmul broadcast_to add gelu", 1)]
     assert bodies(layer, *types, level=2) == []  # too little work
+
+
+def test_gradients_of_attention_are_gathered_with_what_joins_them():
+    def packed(*operands):
+        joined = concatenate(*[reshape(g, shape=(1, 2, 4, 3)) for g in _slopes(*operands)], axis=0)
+        return cast(reshape(transpose(joined, perm=(2, 0, 1, 3)), shape=(4, 18)), dtype=bfloat16)
+
+    def some_read(*operands):
+        dq, dk, dv = _slopes(*operands)
+        return concatenate(dq, dk, dv, axis=0), dk
+
+    def _slopes(q, k, v, y, sums, d):
+        return attention_grad(q, k, v, y, sums, d, scale=0.5, causal=False)
+
+    types = *[f32[2, 4, 3]] * 4, f32[2, 4], f32[2, 4, 3]
+    moves = "reshape reshape reshape concatenate transpose reshape"
+    assert bodies(packed, *types, exact=False) == [(f"attention_grad {moves}", 1)]
+    assert bodies(some_read, *types, exact=False) == [("attention_grad", 3)]
 
 
 def test_a_value_that_others_need_is_a_result_of_the_group():

@@ -9,7 +9,7 @@ from treadle.ir.types import bf16, f32
 from treadle.ir.verify import verify
 from treadle.ops._declare import Samples
 from treadle.ops.activation import relu
-from treadle.ops.convolution import conv, conv_input_grad
+from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
 from treadle.ops.creation import full
 from treadle.ops.elementwise import add, mul
 from treadle.ops.groups import fused
@@ -131,3 +131,23 @@ def test_other_convolutions_stay_what_they_are():
     ):
         made = Layout(small=True)(module_of(function, types)).main
         assert "contract" not in ops(made) and "conv" in ops(made)
+
+
+def test_depthwise_convolutions_and_first_layers_alone_keep_the_users_order():
+    def kept(function, *types):
+        made = turned(module_of(function, types))
+        return "transpose" not in ops(made.main)
+
+    deep = {**PLAIN, "groups": 6}
+    x, w, few, v = f32[2, 6, 8, 9], f32[6, 1, 3, 3], f32[2, 3, 8, 9], f32[4, 3, 3, 3]
+    assert kept(lambda x, w: conv(x, w, **deep), x, w)
+    assert kept(lambda d, w: conv_input_grad(d, w, input_size=(8, 9), **deep), x, w)
+    assert kept(lambda x, d: conv_weight_grad(x, d, kernel_size=(3, 3), **deep), x, x)
+    assert kept(lambda x, w: conv(x, w, **PLAIN), few, v)
+    assert kept(lambda x, d: relu(conv_weight_grad(x, d, kernel_size=(3, 3), **PLAIN)), few, f32[2, 4, 8, 9])
+    assert not kept(lambda x, w: relu(conv(x, w, **deep)), x, w)
+    assert not kept(lambda x, w: conv(relu(x), w, **deep), x, w)
+    assert not kept(lambda x, w: conv(x, w, **{**deep, "stride": (1, 3)}), x, w)
+    assert not kept(lambda x, w: conv(x, w, **{**PLAIN, "groups": 3}), x, f32[6, 2, 3, 3])
+    assert not kept(lambda x, w: conv(x, w, **PLAIN), x, f32[4, 6, 3, 3])
+    assert not kept(lambda x, w: conv(x, w, **PLAIN), bf16[2, 3, 8, 9], bf16[4, 3, 3, 3])

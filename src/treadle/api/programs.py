@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import itertools
 import operator
 import signal
@@ -18,14 +19,15 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from treadle import driver
 from treadle.api import _apply, effects, tuning
+from treadle.api.again import Kind, kind_of
 from treadle.api.prepared import Prepared
 from treadle.base import arguments, events, where
 from treadle.base.errors import UserError
@@ -37,7 +39,7 @@ from treadle.frontend.effects import guarded, refuse_left_behind
 from treadle.frontend.keys import Key
 from treadle.frontend.pysrc.convert import converted, noted
 from treadle.frontend.tensor import Tensor
-from treadle.frontend.trace import Traced, clock, is_dynamic, settled, state_lock
+from treadle.frontend.trace import Traced, _stack, clock, is_dynamic, state_lock
 from treadle.frontend.watch import changed, watch
 from treadle.ir.node import Fn, Module
 from treadle.ir.quiet import quiet
@@ -91,16 +93,27 @@ class Jitted:
         self._bound: weakref.WeakKeyDictionary[Any, Jitted] = weakref.WeakKeyDictionary()
         self._compiling = threading.RLock()
         self._compiled = 0
+        self._recent: list[Recent] = []
+        self._long_ways = 0
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if tracing.current() is not None or taping.current() is not None:
+        recent = self._recent
+        if not _stack.busy:
+            for kind, known in recent:
+                inputs = kind.inputs(args, kwargs)
+                if inputs is not None and known.still_valid():
+                    known.use()
+                    return known(*inputs)
+        elif tracing.current() is not None or taping.current() is not None:
             function = self.function if tracing.current() is None else converted(self.function)
             return function(*args, **kwargs)
         leaves, shape = tree.flatten((args, kwargs))
         key = keys.key_of(leaves, shape)
         program = self._find(key)
-        if program is None:
+        if program is not None:
+            self._note(recent, leaves, shape, program)
+        else:
             acted = effects.acted.count
             try:
                 with self._compiling:
@@ -113,14 +126,26 @@ class Jitted:
                 raise
         return program([leaf for leaf in leaves if is_dynamic(leaf)])
 
+    def _note(self, recent: list[Recent], leaves: list[Any], shape: tree.TreeDef, program: Program) -> None:
+        """Let the next calls with arguments like these find the program at once. recent: the list as it was before the
+        program was found; one that was replaced meanwhile is not used any more."""
+        self._long_ways += 1
+        if _stack.busy or (self._long_ways > _MOST_RECENT and self._long_ways % 16):
+            return
+        kind = kind_of(leaves, shape)
+        if kind is not None:
+            recent.insert(0, (kind, program))
+            del recent[_MOST_RECENT:]
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method: one program cache per instance. Raises E0214 for instances that no cache can be kept for."""
         if instance is None:
             return self
         try:
-            if instance not in self._bound:
-                self._bound[instance] = self._of(types.MethodType(self.function, instance))
-            return self._bound[instance]
+            bound = self._bound.get(instance)
+            if bound is None:
+                bound = self._bound[instance] = self._of(types.MethodType(self.function, instance))
+            return bound
         except TypeError:
             why = f"a {type(instance).__name__} cannot be hashed or weakly referenced, so its method cannot be compiled"
             fix = "give the class a __hash__ and a __weakref__ slot, or jit a function that takes it apart"
@@ -166,6 +191,7 @@ class Jitted:
                 del self._programs[key]
             elif len(left) < len(programs):
                 self._programs[key] = left
+        self._recent = []
         events.record("jit", self.name, dropped="the program used longest ago")
 
     def programs(self) -> list[Program]:
@@ -180,8 +206,12 @@ class Jitted:
         """Forget all compiled programs, also those of bound methods; the next call compiles."""
         with self._compiling:
             self._programs.clear()
+            self._recent = []
             for bound in list(self._bound.values()):
                 bound.clear()
+
+
+Recent = tuple[Kind, "Program"]
 
 
 class CacheInfo(NamedTuple):
@@ -193,6 +223,7 @@ class CacheInfo(NamedTuple):
 
 
 _uses = itertools.count()
+_MOST_RECENT = 4  # kinds of arguments whose programs are found at once
 _MANY = 32  # compilations of one function after which something seems to vary that should not
 
 
@@ -242,6 +273,8 @@ class Program:
         self._changed_ids = frozenset(map(id, traced.changed))
         self._state_ids = frozenset(map(id, traced.captured))
         self.fixed = [t for t in traced.captured if id(t) not in self._changed_ids]
+        self._changes = bool(traced.changed)
+        self._pure = not (traced.captured or traced.changed or traced.changed_args)
         self._places = [i for i, t in enumerate(traced.changed) if id(t) in self._state_ids]
         self.updated = [traced.changed[i] for i in self._places]
         self.module = Module.of(_ordered(traced, [*self.fixed, *self.updated]), traced.fns)
@@ -277,9 +310,9 @@ class Program:
             return False
         if changed(self.watched):
             return False
-        if not all(seen.holds() for seen in self.numbers):
+        if self.numbers and not all(seen.holds() for seen in self.numbers):
             return False
-        if any(ref() is None or ref().containers() != inside for ref, inside in self.containers):  # type: ignore[union-attr]
+        if self.containers and any(ref() is None or ref().containers() != inside for ref, inside in self.containers):  # type: ignore[union-attr]
             return False
         if clock.now != self.clock:
             if any(ref() is None or ref().settings() != settings for ref, settings in self.settings):  # type: ignore[union-attr]
@@ -287,15 +320,25 @@ class Program:
             self.clock = clock.now
         return True
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time."""
-        if not self.traced.changed:
-            return settled(lambda: self._run(leaves))
-        with state_lock, nullcontext() if self.acts else _interrupts_deferred():
+    def __call__(self, leaves: Sequence[Any], arrays: list[Any] | None = None) -> Any:
+        """Run on the dynamic leaves of the arguments; a program that changes state runs in one thread at a time.
+        arrays: the device arrays that the leaves held just now, if known."""
+        if not self._changes:
+            try:
+                return self._run(leaves, arrays)
+            except UserError as error:
+                if error.code != "E0402":
+                    raise
+            with state_lock:  # a program of another thread had taken an array: now it is back
+                return self._run(leaves)
+        with state_lock, nullcontext() if self.acts else _InterruptsDeferred():
             return self._run(leaves)
 
-    def _run(self, leaves: Sequence[Any]) -> Any:
+    def _run(self, leaves: Sequence[Any], arrays: list[Any] | None = None) -> Any:
         traced = self.traced
+        if self._pure:
+            given = list(map(_to_device, leaves)) if arrays is None else arrays
+            return traced.result(_handles(self._execute(self.executable, given)))
         if traced.changed or traced.changed_args:
             self._refuse_aliases(leaves)
         fixed, updated = [t._value for t in self.fixed], [t._value for t in self.updated]
@@ -323,7 +366,7 @@ class Program:
         if taping.owners:
             for tensor in [*traced.changed, *[leaves[i] for i in traced.changed_args]]:
                 taping.note_change(tensor)
-        return traced.result([Tensor._of(o) for o in outputs[:n]])
+        return traced.result(_handles(outputs[:n]))
 
     def _refuse_aliases(self, leaves: Sequence[Any]) -> None:
         """What is passed may be part of the state only where neither side is changed (E0212), and is no NumPy array if
@@ -378,24 +421,27 @@ class _Seen:
         return True
 
 
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
+# What signal.signal is made of: it makes enums of numbers and handlers, which takes longer than all the rest.
+_signals: Any = importlib.import_module("_signal")
+
+
+class _InterruptsDeferred:
     """Ctrl-C waits until donated state has its new values: in between, a parameter would be lost."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        yield
-        return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        self._pressed: list[int] = []
+        self._before: Any = None
+        if threading.get_ident() == threading.main_thread().ident:
+            before = _signals.getsignal(signal.SIGINT)
+            if before is signal.default_int_handler:
+                _signals.signal(signal.SIGINT, lambda number, _: self._pressed.append(number))
+                self._before = before
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if self._before is not None:
+            _signals.signal(signal.SIGINT, self._before)
+        if self._pressed and kind is None:
+            raise KeyboardInterrupt
 
 
 def _ordered(traced: Traced, captured: Sequence[Any]) -> Fn:
@@ -430,6 +476,17 @@ def _unshare(values: list[Any]) -> None:
         for i in range(len(values)):
             if sys.getrefcount(values[i]) > 3 or id(values[i]) in pjrt.twins:
                 values[i] = pjrt.put(pjrt.to_numpy(values[i]))
+
+
+def _handles(arrays: list[Any]) -> list[Tensor]:
+    """Tensors of device arrays."""
+    made = []
+    for array in arrays:
+        tensor = object.__new__(Tensor)
+        tensor._value = array
+        tensor._trace = tensor._weak = None
+        made.append(tensor)
+    return made
 
 
 def _to_device(leaf: Any) -> Any:

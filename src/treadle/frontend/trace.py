@@ -286,6 +286,11 @@ def _outputs(returned: Any, t: Trace, plain: bool) -> tuple[list[Value], Callabl
     kinds = [leaf._weak if plain else None for leaf in found]
     # The symbolic tensors would keep the whole trace alive.
     parts = [_OUTPUT if is_tensor(leaf) else leaf for leaf in leaves]
+    if len(found) == len(leaves) and all(kind is None for kind in kinds):
+        if shape.kind is None:
+            return outputs, lambda tensors: tensors[0]
+        if shape.kind in (tuple, list) and all(child.kind is None for child in shape.children):
+            return outputs, shape.kind
 
     def result(tensors: Sequence[Any]) -> Any:
         rest = iter([x if kind is None else kind(x.item()) for x, kind in zip(tensors, kinds, strict=True)])

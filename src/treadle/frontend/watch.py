@@ -33,12 +33,16 @@ _NOT_DATA = (types.ModuleType, types.FunctionType, types.MethodType, types.Built
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A place that is read again at each call, what it held when the program was traced, and its name for messages."""
+    """A place that is read again at each call, what it held when the program was traced, and its name for messages.
+
+    surely: a quick test that is true only of a value that is still the same.
+    """
 
     name: str
     read: Callable[[], Any]
     names: frozenset[str]
     was: Any
+    surely: Callable[[Any], bool]
 
 
 def watch(function: Any) -> list[Watched]:
@@ -51,12 +55,39 @@ def watch(function: Any) -> list[Watched]:
 def changed(watched: list[Watched]) -> str:
     """The name of the first value that is no longer what it was, "" if all are."""
     for each in watched:
-        if isinstance(each.was, _SameAll):
-            if not each.was.holds(each.read()):
-                return each.name
-        elif _snapshot(each.read(), each.names) != each.was:
+        value = each.read()
+        if each.surely(value):
+            continue
+        if isinstance(each.was, _SameAll) or _snapshot(value, each.names) != each.was:
             return each.name
     return ""
+
+
+def _quick(value: Any, snapshot: Any) -> Callable[[Any], bool]:
+    """A test of what a place holds: true if that is `value` itself, which was given this snapshot and cannot have
+    changed; false where one must look."""
+    if isinstance(snapshot, _SameAll):
+        return snapshot.holds
+    if isinstance(value, _SCALARS):
+        return lambda now: now is value
+    if isinstance(snapshot, _Same) and not isinstance(value, np.ndarray):
+        ref = snapshot.ref
+        return lambda now: now is not None and now is ref()
+    kind = type(value)
+    if kind is dict and all(isinstance(v, _SCALARS) for each in value.items() for v in each):
+        return _held(dict, [v for each in value.items() for v in each], lambda now: [v for e in now.items() for v in e])
+    if kind in (list, tuple) and all(isinstance(v, _SCALARS) for v in value):
+        return _held(kind, list(value), lambda now: now)
+    return lambda now: False
+
+
+def _held(kind: type, held: list[Any], entries: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    """Whether a container still has these very entries, which never change."""
+
+    def holds(now: Any) -> bool:
+        return type(now) is kind and len(found := entries(now)) == len(held) and all(map(operator.is_, found, held))
+
+    return holds
 
 
 def _visit(function: Any, found: list[Watched], seen: set[int]) -> None:
@@ -75,7 +106,7 @@ def _visit(function: Any, found: list[Watched], seen: set[int]) -> None:
     if defaults := _defaults(function):
         snapshot = _snapshot(defaults, names)
         if snapshot is not _MISSING:
-            found.append(Watched("a default", lambda: _defaults(function), names, snapshot))
+            found.append(Watched("a default", lambda: _defaults(function), names, snapshot, _quick(defaults, snapshot)))
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         _add(name, _cell_reader(cell), names, found, seen)
     for name in sorted(names & function.__globals__.keys()):
@@ -94,7 +125,7 @@ def _add(name: str, read: Callable[[], Any], names: frozenset[str], found: list[
     value = read()
     snapshot = _snapshot(value, names)
     if snapshot is not _MISSING:
-        found.append(Watched(name, read, names, snapshot))
+        found.append(Watched(name, read, names, snapshot, _quick(value, snapshot)))
     if hasattr(value, "__code__") or hasattr(value, "__func__") or hasattr(value, "function"):
         _visit(value, found, seen)
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from treadle.base.dtypes import DType
-from treadle.kernels.llvm import FLOATS, Value, element, lanes, short, size, vector
+from treadle.kernels.llvm import FLOATS, Value, element, lanes, literal, short, size, vector
 
 LN2, LOG2E = math.log(2), 1 / math.log(2)
 _LN2_REST = float(Decimal(2).ln() - Decimal(LN2))  # what float64 lacks of ln 2
@@ -142,6 +142,8 @@ def _inverse_factorials(first: int, terms: int) -> list[float]:
 def exp(x: Value) -> Value:
     """e ** x; 2 ** n is applied in two steps, so that subnormal results are right."""
     form = _Format(x)
+    if x.f.module.scales and x.type == _SIXTEEN:
+        return _exp_of_sixteen(x, form)
     bounded = _between(x, *form.exp_range)
     if x.f.module.scales and size(x.type) == 64:
         n, r = _nearest(bounded, form)
@@ -150,6 +152,24 @@ def exp(x: Value) -> Value:
     p = poly(r, _inverse_factorials(0, form.exp_terms))
     half = x.f.emit(f"ashr {n.type} {n.name}, {x.f.constant(1, n.type).name}", n.type)
     return p * _power_of_two(half, form, x.type) * _power_of_two(n - half, form, x.type)
+
+
+def _exp_of_sixteen(x: Value, form: _Format) -> Value:
+    """e ** x = 2 ** n * e ** r, n in sixteenths, whose power of two is looked up: r is so small that few terms do."""
+    f, (high, low), rounder = x.f, form.ln2, form.rounder / 16
+    shifted = x * LOG2E + rounder  # ends in the sixteenths of n
+    n = shifted - rounder
+    bound, way = f.constant(LN2 / 16, x.type), f.constant(_NEARER_ZERO, "i32")
+    name, every, code = "llvm.x86.avx512.mask.range.ps.512", f.constant(-1, "i16"), f.constant(4, "i32")
+    # where x is far out or no number, r is anything: within bounds, it leaves 0, infinity or NaN to n
+    r = f.intrinsic(name, x.type, (x - n * high) - n * low, bound, way, x, every, code)
+    powers = ", ".join(f"float {literal(2 ** (i / 16), 'float')}" for i in range(16))
+    power = f.intrinsic("llvm.x86.avx512.permvar.sf.512", x.type, Value(f"<{powers}>", x.type, f), bits(shifted))
+    return _scaled(power + (power * r) * poly(r, _inverse_factorials(1, 3)), n)
+
+
+_SIXTEEN = vector("float", 16)
+_NEARER_ZERO = 2  # of two numbers the one with the smaller magnitude, with the first one's sign
 
 
 def expm1(x: Value) -> Value:
@@ -220,13 +240,15 @@ def sigmoid(x: Value) -> Value:
 
 
 def erf(x: Value) -> Value:
-    """The error function: x * P(x * x), constant from where it is 1 in float."""
+    """The error function: x * P(x * x), exactly 1 or -1 from where it is that in float: 1 + erf(-inf) is 0."""
     if element(x.type) == "double":
         return by_lanes("erf", x)
     high = 3.92
     bounded = _between(x, -high, high)
     place = bounded * bounded * (2 / high**2) - 1.0
-    return bounded * poly(place, fitted("erf(root x) / root x", 0.0, high**2, 16))
+    value = bounded * poly(place, fitted("erf(root x) / root x", 0.0, high**2, 16))
+    far = x.f.compare("oge", x_call("llvm.fabs", x), high)
+    return x.f.select(far, x_call("llvm.copysign", x.f.constant(1.0, x.type), x), value)
 
 
 def sqrt(x: Value) -> Value:
@@ -400,7 +422,9 @@ class Builder:
         return self.f.select(condition, x, y)
 
     def larger(self, x: Value, y: Value) -> Value:
-        """The larger one; NaN if one is, 0.0 above -0.0."""
+        """The larger one; NaN if one is, 0.0 above -0.0 unless it is a constant."""
+        if x.is_float and y.name == literal(0, y.type):  # one instruction; with the rule for zeros it would be three
+            return self.exact(self.select(self.compare("lt", x, y), y, x))
         return self.exact(x_call("llvm.maximum", x, y) if x.is_float else self.select(self.compare("gt", x, y), x, y))
 
     def smaller(self, x: Value, y: Value) -> Value:

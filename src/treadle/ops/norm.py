@@ -21,6 +21,7 @@ from treadle.ops._declare import Sample, Samples, op
 from treadle.ops._formulas import folded
 from treadle.ops._types import normal_axis, same_float
 from treadle.ops.casting import cast
+from treadle.ops.elementwise import reciprocal
 from treadle.ops.functions import exp, log, rsqrt
 from treadle.ops.reduce import (
     broadcast_to,
@@ -138,7 +139,8 @@ def _(x: Value, *, axis: int) -> Any:
     if x.shape[axis] == 0:
         return x
     e = exp(_shifted(x, axis))
-    return cast(e / widen(reduce_sum(e, axes=(axis,)), e, (axis,)), dtype=x.dtype)
+    each = reciprocal(reduce_sum(e, axes=(axis,)))  # of a number from 1 on, or NaN
+    return cast(e * widen(each, e, (axis,)), dtype=x.dtype)
 
 
 @softmax.grad

@@ -58,6 +58,26 @@ def batch_norm_grad(
     """
 
 
+@op(group="moments", onnx="expand")
+def channel_sums(dy: Value, x: Value, mean: Value, *, axis: int) -> Any:
+    """Sums of dy, and of dy * (x - mean), over all axes but `axis`: what `batch_norm_grad` needs of whole images.
+
+    dy, x: float[*s], mean: float[s[axis]] -> two of mean's type, that of the statistics. `transforms/fuse` makes it of
+    `batch_norm_grad` where the convolution that gives dy can give them. Raises as `channel_moments`, E0156.
+    """
+
+
+@op(images=((0, 4), (0,)), group="row", onnx="expand")
+def batch_norm_grad_summed(
+    x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, total: Value, along: Value,
+    *, eps: float,
+) -> Any:  # fmt: skip
+    """`batch_norm_grad`, given the sums `total` and `along` that `channel_sums` takes of dy, x and mean.
+
+    Raises as `batch_norm_grad`.
+    """
+
+
 def _statistic(x: TensorType, *params: TensorType) -> TensorType:
     """The type of mean and var."""
     if same_float(x).rank < 2:
@@ -96,11 +116,29 @@ def _(x: TensorType, scale: TensorType, *given: TensorType, eps: float) -> Any:
     return x, scale, scale
 
 
+@batch_norm_grad_summed.type
+def _(x: TensorType, scale: TensorType, *given: TensorType, eps: float) -> Any:
+    mean, var, dy, *sums = given
+    _same_as(_statistic(x, scale), mean, var, *sums)
+    _same_as(x, dy)
+    return x, scale, scale
+
+
 @channel_moments.type
 def _(x: TensorType, *, axis: int) -> Any:
     if not 0 <= axis < same_float(x).rank:
         raise UserError("E0157", f"x is {x}, without an axis {axis}", fix="count the channels' axis from the front")
     stat = TensorType(wide_dtype(x.dtype), (x.shape[axis],))
+    return stat, stat
+
+
+@channel_sums.type
+def _(dy: TensorType, x: TensorType, mean: TensorType, *, axis: int) -> Any:
+    if not 0 <= axis < same_float(x).rank:
+        raise UserError("E0157", f"x is {x}, without an axis {axis}", fix="count the channels' axis from the front")
+    stat = TensorType(wide_dtype(x.dtype), (x.shape[axis],))
+    _same_as(x, dy)
+    _same_as(stat, mean)
     return stat, stat
 
 
@@ -116,6 +154,12 @@ def _(x: TensorType, *, axis: int) -> str:
     return f"{whole} -> c, c"
 
 
+@channel_sums.axes
+def _(dy: TensorType, x: TensorType, _: TensorType, *, axis: int) -> str:
+    whole = " ".join(["c" if i == axis else f"!s{i}" for i in range(x.rank)])
+    return f"{whole}, {whole}, c -> c, c"
+
+
 @batch_norm_inference.axes
 def _(x: TensorType, *_: TensorType, eps: float) -> str:
     names = " ".join(["n", "c", *[f"s{i}" for i in range(x.rank - 2)]])
@@ -126,6 +170,12 @@ def _(x: TensorType, *_: TensorType, eps: float) -> str:
 def _(x: TensorType, *_: TensorType, eps: float) -> str:
     whole = f"!n c {letters('s', x.rank - 2)}"
     return f"{whole}, c, c, c, {whole}, c, c -> {whole}, c, c"
+
+
+@batch_norm_grad_summed.axes
+def _(x: TensorType, *_: TensorType, eps: float) -> str:
+    whole = f"!n c {letters('s', x.rank - 2)}"  # the number of places counts
+    return f"{whole}, c, c, c, {whole}, c, c, c, c -> {whole}, c, c"
 
 
 def _others(x: Any) -> tuple[int, ...]:
@@ -177,6 +227,19 @@ def _(x: Value, *, axis: int) -> Any:
     return mean, reduce_sum(centred * centred, axes=axes) / n
 
 
+@channel_sums.ref
+def _(dy: Any, x: Any, mean: Any, *, axis: int) -> Any:
+    others, shape = tuple([i for i in range(x.ndim) if i != axis]), [-1 if i == axis else 1 for i in range(x.ndim)]
+    d, centred = dy.astype(np.float64), x.astype(np.float64) - mean.astype(np.float64).reshape(shape)
+    return d.sum(others).astype(mean.dtype), (d * centred).sum(others).astype(mean.dtype)
+
+
+@channel_sums.expand
+def _(dy: Value, x: Value, mean: Value, *, axis: int) -> Any:
+    axes, d, w = tuple([i for i in range(x.ndim) if i != axis]), wide(dy), wide(x)
+    return reduce_sum(d, axes=axes), reduce_sum(d * (w - widen(mean, w, axes)), axes=axes)
+
+
 @batch_norm.grad
 def _(x: Value, scale: Value, bias: Value, y: Value, mean: Value, var: Value, *cts: Value, eps: float) -> Any:
     return batch_norm_grad(x, scale, mean, var, *cts, eps=eps)
@@ -184,16 +247,33 @@ def _(x: Value, scale: Value, bias: Value, y: Value, mean: Value, var: Value, *c
 
 @batch_norm_grad.expand
 def _(x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, *, eps: float) -> Any:
-    """dx = slope * dy + (x - mean) * tilt + shift, so the cotangents of mean and var cost nothing per element."""
-    axes, w, d, n = _others(x), wide(x), wide(dy), _count(x)
+    axes, w, d = _others(x), wide(x), wide(dy)
     rstd = rsqrt(var + eps)
     centred = w - widen(mean, w, axes)
-    dscale = reduce_sum(d * (centred * widen(rstd, w, axes)), axes=axes)
-    dbias = reduce_sum(d, axes=axes)
+    along, total = reduce_sum(d * centred, axes=axes), reduce_sum(d, axes=axes)  # in one pass: neither waits for rstd
+    return _gradients(d, centred, rstd, scale, (dmean, dvar), (along * rstd, total), x)
+
+
+@batch_norm_grad_summed.expand
+def _(
+    x: Value, scale: Value, mean: Value, var: Value, dy: Value, dmean: Value, dvar: Value, total: Value, along: Value,
+    *, eps: float,
+) -> Any:  # fmt: skip
+    w, rstd = wide(x), rsqrt(var + eps)
+    centred = w - widen(mean, w, _others(x))
+    return _gradients(wide(dy), centred, rstd, scale, (dmean, dvar), (along * rstd, total), x)
+
+
+def _gradients(
+    d: Value, centred: Value, rstd: Value, scale: Value, ct: tuple[Value, Value], sums: tuple[Value, Value], x: Value
+) -> Any:
+    """dx = slope * dy + (x - mean) * tilt + shift, so the cotangents `ct` of mean and var cost nothing per element;
+    sums: dscale and dbias, of the type of the statistics."""
+    axes, n, (dmean, dvar), (dscale, dbias) = _others(x), _count(x), ct, sums
     slope = rstd * wide(scale)
     tilt = (2.0 * dvar - slope * rstd * dscale) / n
     shift = (dmean - slope * dbias) / n
-    dx = d * widen(slope, w, axes) + centred * widen(tilt, w, axes) + widen(shift, w, axes)
+    dx = d * widen(slope, d, axes) + centred * widen(tilt, d, axes) + widen(shift, d, axes)
     return cast(dx, dtype=x.dtype), cast(dscale, dtype=scale.dtype), cast(dbias, dtype=scale.dtype)
 
 
@@ -251,6 +331,20 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(i32[2, 3], axis=1, bad="E0106")
 
 
+@channel_sums.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for shape in _SHAPES:
+        for axis in {1, len(shape) - 1}:
+            yield s(f64[shape], f64[shape], f64[shape[axis]], axis=axis)
+    for kind in (f32, bf16, f16):
+        yield s(kind[4, 2, 3], kind[4, 2, 3], f32[3], axis=2)
+    yield s(f64[3], f64[3], f64[3], axis=0)
+    yield s(f64[2, 3], f64[2, 3], f64[3], axis=2, bad="E0157")
+    yield s(f64[2, 3], f64[3, 2], f64[3], axis=1, bad="E0156")
+    yield s(f64[2, 3], f64[2, 3], f64[2], axis=1, bad="E0156")
+    yield s(i32[2, 3], i32[2, 3], i32[3], axis=1, bad="E0106")
+
+
 @batch_norm_inference.samples
 def _(s: Samples) -> Iterator[Sample]:
     for t, param, stat in _typed():
@@ -272,3 +366,16 @@ def _(s: Samples) -> Iterator[Sample]:
     yield s(f64[2, 3], *[f64[2]] * 3, f64[2, 3], *[f64[2]] * 2, eps=1e-3, bad="E0155")
     yield s(f64[2, 3], *[f64[3]] * 3, f64[3, 2], *[f64[3]] * 2, eps=1e-3, bad="E0156")
     yield s(i32[2, 3], *[i32[3]] * 3, i32[2, 3], *[i32[3]] * 2, eps=1e-3, bad="E0106")
+
+
+@batch_norm_grad_summed.samples
+def _(s: Samples) -> Iterator[Sample]:
+    for t, param, stat in _typed():
+        c = t.shape[1]
+        var, enough = s.uniform(stat[c], 0.5, 1.5), t.shape[0] > 0
+        yield s(t, param[c], stat[c], var, t, *[stat[c]] * 4, eps=1e-3, gradient=enough)
+    yield s(f64[3], *[f64[3]] * 3, f64[3], *[f64[3]] * 4, eps=1e-3, bad="E0157")
+    yield s(f64[2, 3], *[f64[2]] * 3, f64[2, 3], *[f64[2]] * 4, eps=1e-3, bad="E0155")
+    yield s(f64[2, 3], *[f64[3]] * 3, f64[3, 2], *[f64[3]] * 4, eps=1e-3, bad="E0156")
+    yield s(f64[2, 3], *[f64[3]] * 3, f64[2, 3], *[f64[3]] * 3, f64[2], eps=1e-3, bad="E0156")
+    yield s(i32[2, 3], *[i32[3]] * 3, i32[2, 3], *[i32[3]] * 4, eps=1e-3, bad="E0106")

@@ -48,15 +48,19 @@ from treadle.ops.compare import equal, greater_equal, logical_and, logical_not, 
 from treadle.ops.creation import constant, full
 from treadle.ops.elementwise import maximum
 from treadle.ops.reduce import broadcast_to, extreme_region
+from treadle.ops.shape import transpose
 
 
 def _group(node: Any) -> str:
-    """Windows side by side are worth a kernel: each element looks at its own. Where they overlap, XLA's slices, which
-    find each window's maximum once, do less."""
-    return "pool" if node.attrs["window"] == node.attrs["stride"] and not any(map(any, node.attrs["padding"])) else ""
+    """Windows side by side are worth a kernel: each element looks at its own; and windows over images that have their
+    channels last in memory. Of others that overlap, XLA's slices, which find each window's maximum once, do less."""
+    attrs, x = node.attrs, node.inputs[0]
+    apart = attrs["window"] == attrs["stride"] and not any(map(any, attrs["padding"]))
+    last = x.node is not None and x.node.op is transpose and x.node.attrs["perm"] == (0, 3, 1, 2)
+    return "pool" if apart or (last and len(attrs["window"]) == 2) else ""
 
 
-@op(group="pool", batch="leading")
+@op(images=((0,), (0,)), group=_group, batch="leading")
 def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The largest element of each window. x: integer or float[..., *s] -> [..., *t].
 
@@ -65,7 +69,10 @@ def max_pool(x: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """
 
 
-@op(formula=_formulas.max_pool_grad, group=_group, batch="leading", onnx=No("ONNX has the forward operator only"))
+@op(
+    images=((0, 1), (0,)), formula=_formulas.max_pool_grad, group=_group, batch="leading",
+    onnx=No("ONNX has the forward operator only"),
+)  # fmt: skip
 def max_pool_grad(x: Value, dy: Value, *, window: Ints, stride: Ints, padding: Pairs) -> Any:
     """The gradient of `max_pool` for x: each dy goes to the first maximum of its window, sums where windows overlap.
 

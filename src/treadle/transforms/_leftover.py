@@ -17,6 +17,7 @@ from treadle.base.dtypes import bfloat16, float16, float32
 from treadle.ir.node import Fn, Node, Value
 from treadle.ir.rewrite import note, rebuild
 from treadle.ops.casting import cast
+from treadle.ops.convolution import conv_weight_grad
 from treadle.ops.shape import transpose
 from treadle.transforms.sets import bits
 
@@ -28,6 +29,7 @@ LEAST_CHEAP, LEAST_SEVERAL = 32 << 20, 2 << 20  # the same of chains without dea
 LEAST_COLUMNS = 8 << 20  # of what is reduced over its first axes
 MOST_NODES = 24
 LEAST_MOVED = 1 << 18  # bytes of a transpose of its own: less gains nothing
+LEAST_IMAGES = 1 << 14  # the same of one that turns images for weight gradients: a kernel reads their channels last
 
 
 def wide(fn: Fn) -> Fn:
@@ -76,7 +78,8 @@ def moves(g: _Grouping, made: Sequence[Group]) -> list[Group]:
         own = 1 << i
         if grouped & own or not (read & own or not g.kinds[i] or any(o in g.results for o in node.outputs)):
             continue
-        turns = g.kinds[i] == "move" and _turns(node) and node.outputs[0].type.bytes >= LEAST_MOVED
+        least = LEAST_IMAGES if _is_for_weights(g, i) else LEAST_MOVED
+        turns = g.kinds[i] == "move" and _turns(node) and node.outputs[0].type.bytes >= least
         if not turns or any(g.kinds[j] in _THEIRS for j in bits(g.users[i] & ~grouped)):
             for v in node.inputs:
                 read |= 0 if v.node is None else 1 << g.number[v.node]
@@ -99,6 +102,12 @@ def _outside(g: _Grouping, group: Group) -> set[int]:
 
 
 _THEIRS = ("product", "convolution")  # XLA's own take a transpose into themselves
+
+
+def _is_for_weights(g: _Grouping, i: int) -> bool:
+    """Whether a transpose, of a parameter maybe, turns images for a weight gradient's kernel, which turns them back."""
+    back = [j for j in bits(g.users[i]) if g.fn.nodes[j].op is transpose]
+    return any(g.fn.nodes[k].op is conv_weight_grad for j in back for k in bits(g.users[j]))
 
 
 def _turns(node: Node) -> bool:

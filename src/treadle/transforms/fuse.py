@@ -22,21 +22,31 @@ from treadle.ir.rewrite import map_regions, note, rebuild, with_inputs
 from treadle.ir.walk import has_effect
 from treadle.ops._axes import axes_of, node_flops
 from treadle.ops.casting import cast
-from treadle.ops.convolution import conv
+from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
 from treadle.ops.elementwise import add
 from treadle.ops.groups import fused
-from treadle.ops.norm_batch import batch_norm, batch_norm_inference, channel_moments
+from treadle.ops.norm_batch import (
+    batch_norm,
+    batch_norm_grad,
+    batch_norm_grad_summed,
+    batch_norm_inference,
+    channel_moments,
+    channel_sums,
+)
 from treadle.ops.reduce import broadcast_to
-from treadle.ops.shape import transpose
+from treadle.ops.shape import concatenate, transpose
 from treadle.transforms import _leftover
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.pipeline import Pass
 from treadle.transforms.sets import bits
 
 ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "loss", "pool")  # values of the op's rule `group`
-LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 21  # an anchor that moves and computes less is left to XLA
+LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 18  # an anchor that moves and computes less is left to XLA
+LEAST_CONVOLVED = 1 << 21  # operations of all convolutions together
 LEAST_TURNED, FEW_CHANNELS = 1 << 18, 4  # images of as many bytes and more channels are turned by a kernel of their own
 LEAST_NORM = 3 << 20  # bytes of what is normalised; less is still in the caches when its moments are wanted
+LEAST_GRAD = 3 << 19  # the same of the gradient of that, of depthwise convolutions; as much again is read beside it
+LEAST_WHOLE = 6 << 20  # and of others: their kernels have less time to spare for that, strided ones none
 
 
 @dataclass(frozen=True)
@@ -96,9 +106,13 @@ def expanded(fn: Fn) -> Fn:
 
 def _with_moments(fn: Fn) -> Fn:
     """`fn` with `batch_norm` of a convolution's result, channels last, as `channel_moments`, which the convolution's
-    group takes, and `batch_norm_inference` with these."""
+    group takes, and `batch_norm_inference` with these; and with `batch_norm_grad` of what data gradients give as
+    `channel_sums`, which their group takes, and what remains."""
+    summed = set[Value]()
 
     def visit(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+        if node.op is batch_norm_grad:
+            return _with_sums(node, inputs, summed)
         if node.op is not batch_norm or node.inputs[0].type.bytes < LEAST_NORM:
             return None
         x, scale, bias = inputs
@@ -111,6 +125,39 @@ def _with_moments(fn: Fn) -> Fn:
         return [batch_norm_inference(x, scale, bias, mean, var, **node.attrs), mean, var]
 
     return rebuild(fn, visit)
+
+
+def _with_sums(node: Node, inputs: tuple[Value, ...], summed: set[Value]) -> Sequence[Value] | None:
+    """`batch_norm_grad` in two, if a convolution's group may give dy. summed: what groups have sums of already."""
+    x, _, mean, _, dy, *_ = inputs
+    back = (0, x.ndim - 1, *range(1, x.ndim - 1))
+    turned = [v.node.inputs[0] for v in (dy, x) if v.node and v.node.op is transpose and v.node.attrs["perm"] == back]
+    if len(turned) < 2 or turned[0] in summed or not _is_convolved_back(turned[0]):
+        return None
+    summed.add(turned[0])
+    note("batch_norm_grad with sums of a convolution")
+    sums = channel_sums(*turned, mean, axis=x.ndim - 1)
+    return list(batch_norm_grad_summed(*inputs, *sums, **node.attrs))
+
+
+def _is_convolved_back(dy: Value) -> bool:
+    """Whether elementwise nodes and moves make dy of a convolution's result, or a data gradient's, and sums of it
+    cost less there than in a pass of their own."""
+    stack, seen = [dy], {dy}
+    while stack:
+        node = stack.pop().node
+        if node is None or node.outputs[0].type.size != dy.type.size:
+            continue
+        if node.op in (conv, conv_input_grad):
+            one = node.outputs[0].shape[1] if node.op is conv_input_grad else node.inputs[0].shape[1]
+            if node.attrs["groups"] == one > 1:
+                return dy.type.bytes >= LEAST_GRAD
+            return node.attrs["groups"] == 1 == max(node.attrs["stride"]) and dy.type.bytes >= LEAST_WHOLE
+        if kind(node) in ("elementwise", "move"):
+            new = [v for v in node.inputs if v not in seen]
+            stack += new
+            seen.update(new)
+    return False
 
 
 def _is_convolved(x: Value) -> bool:
@@ -145,7 +192,7 @@ def kind(node: Node) -> str:
 def convolves(fn: Fn, module: Module) -> bool:
     """Whether a function has convolutions that are worth kernels."""
     flops = [node_flops(n, module) for n in fn.nodes if n.op.rules.get("group") == "convolution"]
-    return sum(flops) >= LEAST_FLOPS
+    return sum(flops) >= LEAST_CONVOLVED
 
 
 @dataclass
@@ -208,12 +255,10 @@ class _Grouping:
 
     def _is_work(self, i: int) -> bool:
         """Whether a kernel may pay; of nodes that work on images, all together: they pass images on to each other."""
-        if "images" in self.fn.nodes[i].op.rules:
+        if "images" in self.fn.nodes[i].op.rules and (self.images or self.kinds[i] != "pool"):
             return self.images
         node = self.fn.nodes[i]
-        narrow = self.kinds[i] == "product" and node.inputs[0].dtype.bits == 16  # XLA's products of these are slow
-        least = LEAST_FLOPS // 8 if narrow else LEAST_FLOPS
-        return self._bytes(i) >= LEAST_BYTES or node_flops(node, self.module) >= least
+        return self._bytes(i) >= LEAST_BYTES or node_flops(node, self.module) >= LEAST_FLOPS
 
     def _is_packed(self, i: int) -> bool:
         """Whether a node makes a parameter narrower for products alone, which can do that while they pack it."""
@@ -327,6 +372,8 @@ class _Grouping:
 
     def _follows(self, group: Group, before: Node, node: Node, i: int) -> bool:
         size = self.fn.nodes[group.anchor].outputs[0].type.size
+        if node.op is concatenate:
+            return self._joins(group, node)
         if self.kinds[i] == "elementwise":
             return node.outputs[0].type.size == size
         if self.kinds[i] == "reduce":
@@ -337,12 +384,24 @@ class _Grouping:
                 and tuple(axes) in (tuple(range(rank - 1)), (rank - 1,))
             )
         if self.kinds[i] == "moments":
-            return self.sums and self.kinds[group.anchor] == "convolution" and node.inputs[0].type.size == size
+            fits = self.kinds[group.anchor] == "convolution" and node.inputs[0].type.size == size
+            alone = all(self.kinds[j] != "moments" for j in bits(group.members))
+            return self.sums and fits and alone and node.inputs[0].node is before
         if self._is_turned(group, i):
             return False
         alone = self.kinds[i] == "move" and self.readers[node.inputs[0]] == 1 and not self.copied >> i & 1
         turned = any("images" in self.fn.nodes[j].op.rules for j in bits(self.users[i]))  # transforms/layout's, theirs
-        return alone and not turned and node.inputs[0].node is before and node.outputs[0].type.size == size
+        if not alone or turned or node.inputs[0].node is not before:
+            return False
+        return node.outputs[0].type.size in (size, before.outputs[0].type.size if self._joined(group) else size)
+
+    def _joins(self, group: Group, node: Node) -> bool:
+        """Whether a node joins results of attention (the gradients of its operands) that nobody else reads."""
+        makers = [self.number[v.node] if v.node is not None and self.readers[v] == 1 else -1 for v in node.inputs]
+        return self.kinds[group.anchor] == "attention" and all(m >= 0 and group.members >> m & 1 for m in makers)
+
+    def _joined(self, group: Group) -> bool:
+        return any(self.fn.nodes[j].op is concatenate for j in bits(group.members))
 
     def _is_turned(self, group: Group, i: int) -> bool:
         """Whether a node turns images from or to the user's layout beside a convolution: one that reads or writes such
@@ -351,7 +410,8 @@ class _Grouping:
         if node.op is not transpose or self.kinds[group.anchor] != "convolution":
             return False
         x, perm = node.inputs[0], node.attrs["perm"]
-        if x.type.bytes < LEAST_TURNED or x.ndim < 3:
+        least = LEAST_TURNED if self.fn.nodes[group.anchor].op is not conv_weight_grad else _leftover.LEAST_IMAGES
+        if x.type.bytes < least or x.ndim < 3:
             return False
         if perm == (0, *range(2, x.ndim), 1):
             return x.shape[1] > FEW_CHANNELS and (x.node is None or "images" not in x.node.op.rules)

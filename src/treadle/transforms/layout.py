@@ -5,7 +5,8 @@ operands and results are images (rule `images`), and carries elementwise nodes, 
 the same side; so what was between two convolutions has its channels last throughout, and the transposes that remain
 stand beside the ops, where transforms/fuse takes them into the kernels. What something else needs is turned back. A
 user's own transpose between the two orders costs nothing: what it gives is what the other side has already. A
-convolution of single places, from a parameter to a result, needs no other layout: it becomes a product.
+convolution of single places, from a parameter to a result, needs no other layout: it becomes a product. Nor
+does a depthwise one, or a first layer, of images that only the user has, where kernels take it along their rows.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.base import where
-from treadle.base.dtypes import float32
+from treadle.base.dtypes import float32, float64
 from treadle.ir import build
 from treadle.ir.build import Builder
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_fns, note
 from treadle.ir.types import TensorType
-from treadle.ops.convolution import conv, conv_input_grad
+from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
 from treadle.ops.creation import full
 from treadle.ops.products import contract
 from treadle.ops.reduce import broadcast_to, reduce_mean, reduce_sum
@@ -30,6 +31,8 @@ from treadle.transforms.fuse import convolves, expanded, kind
 from treadle.transforms.pipeline import Pass
 
 LEAST_PLACES = 512  # of an image: the products of fewer are slower than convolutions
+# Limits of convolutions that kernels take with their channels second: elements of the kernel, channels of first layers.
+MOST_TAPS, MOST_TAPS_OF_FEW, MOST_PADDING, FEW = 25, 121, 5, 4
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class _Turner:
     def _node(self, node: Node) -> None:
         if node.op in (conv, conv_input_grad) and self._is_product(node):
             self._product(node)
-        elif "images" in node.op.rules and node.inputs[0].ndim > 2:
+        elif "images" in node.op.rules and node.inputs[0].ndim > 2 and not self._stays(node):
             self._images(node)
         elif node.op is transpose and node.inputs[0].ndim > 3 and self._between(node):
             note("transposes of users' left out")
@@ -117,6 +120,21 @@ class _Turner:
             else:
                 self.first[old] = new
         note(f"{node.op.name} turned")
+
+    def _stays(self, node: Node) -> bool:
+        """Whether only the user has the images of a convolution or gradient that kernels take with channels second:
+        depthwise ones, and float32 ones of few channels."""
+        if node.op not in (conv, conv_input_grad, conv_weight_grad) or node.inputs[0].ndim != 4:
+            return False
+        x, attrs, (ins, outs) = node.inputs[0], node.attrs, node.op.rules["images"]
+        if any(node.inputs[i].node is not None for i in ins) or any(node.outputs[i] in self.read for i in outs):
+            return False
+        weights = node.outputs[0] if node.op is conv_weight_grad else node.inputs[1]
+        deep = 1 < attrs["groups"] == x.shape[1] == weights.shape[0] and weights.shape[1] == 1
+        few = node.op is not conv_input_grad and attrs["groups"] == 1 and 1 < x.shape[1] <= FEW and x.dtype is float32
+        small = prod(weights.shape[2:]) <= (MOST_TAPS if deep else MOST_TAPS_OF_FEW) and max(attrs["stride"]) <= 2
+        near = all(0 <= n <= MOST_PADDING for pair in attrs["padding"] for n in pair) and max(attrs["dilation"]) == 1
+        return (deep or few) and small and near and x.dtype is not float64
 
     def _is_product(self, node: Node) -> bool:
         """Whether a convolution takes one place to one place, and only the user has its images. (float32: XLA on CPUs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from treadle.ir.node import Fn, Node
 from treadle.kernels.templates import _views
@@ -86,7 +87,7 @@ def _side_by_side(view: View, item: int) -> bool:
 
 
 def _outputs(body: Fn, anchor: Node) -> tuple[View | None, ...] | None:
-    """Views of the results that are wanted; all outputs of the body must be among them."""
+    """Views of the results that are wanted; all outputs of the body must be made of them."""
     found = list[View | None]()
     for value in anchor.outputs:
         wanted = value in body.outputs or any(value in n.inputs for n in body.nodes)
@@ -96,8 +97,11 @@ def _outputs(body: Fn, anchor: Node) -> tuple[View | None, ...] | None:
         if view is not None and not _side_by_side(view, value.dtype.bytes):
             return None
         found.append(view)
-    reached = {v.buffer for v in found if v is not None}
-    return tuple(found) if reached == set(range(len(body.outputs))) else None
+    filled = [0] * len(body.outputs)  # elements: views of different results have none in common
+    for view in found:
+        if view is not None:
+            filled[view.buffer] += prod(view.sizes)
+    return tuple(found) if filled == [o.type.size for o in body.outputs] else None
 
 
 def _mask(view: View | None, scores: tuple[int, ...], item: int) -> View | None:

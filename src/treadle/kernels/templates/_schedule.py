@@ -70,7 +70,7 @@ class Schedule:
             phases.append(_together(m, f"stage{n}", names, [p.tasks for p in stage]))
         text = launch.finish(m, phases, self.memory.buffers)
         inputs = tuple([whole.type for _, whole in self.nest.inputs])
-        aliases = aliases_of(self.nest) if len(self.stages) == 1 else ()
+        aliases = aliases_of(self.nest, len(self.stages) > 1)
         return Kernel(inputs, self.nest.results, text, self.workspace, aliases)
 
 
@@ -89,8 +89,9 @@ def _together(m: Module, name: str, names: Sequence[str], tasks: Sequence[int]) 
     return launch.Phase(name, start)
 
 
-def aliases_of(nest: Nest) -> tuple[tuple[int, int], ...]:
-    """(output, input) pairs that may share memory: the input is read at the place alone where the output is written."""
+def aliases_of(nest: Nest, alone: bool = False) -> tuple[tuple[int, int], ...]:
+    """(output, input) pairs that may share memory: the input is read at the place alone where the output is written.
+    alone: and by nothing else, which may come in another stage."""
     readers: dict[Placeholder, list[Item]] = {}
     for item in nest.items:
         for source in {r.source for r in item.reads if isinstance(r.source, Placeholder)}:
@@ -102,6 +103,7 @@ def aliases_of(nest: Nest) -> tuple[tuple[int, int], ...]:
             n
             for n, (flat, whole) in enumerate(nest.inputs)
             if flat in mine and whole not in readers and whole.type == nest.results[item.outs[0]]
+            if not alone or readers[flat] == [item]
             if all(_only_at(i, flat, item) for i in readers[flat])
         ]
     found: dict[int, int] = {}
@@ -142,7 +144,7 @@ def _hoisted(nest: Nest) -> Nest:
     """Dear terms that need few of an item's axes, the last one among them, as items of their own: computed once."""
     items: list[Item] = []
     for item in nest.items:
-        axes = [a for a in nest.domain if a in item.axes or a in item.reduced]
+        axes = [a for a in nest.domain if a in item.axes or a in item.reduced] if nest.stats else item.axes
         found: dict[Expr, Expr] = {}
         terms = []
         for term in item.terms:
@@ -350,11 +352,10 @@ class _Scheduler:
     def stream(self) -> None:
         """Large results that nothing reads again here are written past the caches."""
         total = sum(t.type.bytes for _, t in self.nest.inputs) + sum(t.bytes for t in self.nest.results)
-        if total <= self.target.l3 or len(self.done) > 1:
+        if total <= self.target.l3 or (len(self.done) > 1 and self.nest.stats):
             return
-        self.done = [
-            tuple([replace(p, stream=_streams(p, self.target)) if isinstance(p, Phase) else p for p in self.done[0]])
-        ]
+        last = [replace(p, stream=_streams(p, self.target)) if isinstance(p, Phase) else p for p in self.done[-1]]
+        self.done[-1:] = [tuple(last)]
 
     def _loops(self, items: Sequence[Item]) -> list[Phase | Many]:
         """Pointwise phases, one for each set of axes; loops that differ in their tensors alone are one phase."""

@@ -1,8 +1,8 @@
 """Strided views: how a value of a body lies in one of its parameters, or in one of its outputs.
 
 `of_input(value, body)` goes back from a value to the parameter that it is a part of, through nodes that only move
-elements (transpose, slice, reshape, broadcast); `of_output(value, body)` on to the output that holds it and nothing
-else. NumPy's own views tell where the elements are. Offsets and strides are in bytes.
+elements (transpose, slice, reshape, broadcast); `of_output(value, body)` on to the output that holds it, alone or
+joined to others. NumPy's own views tell where the elements are. Offsets and strides are in bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from treadle.ir.node import Fn, Node, Value
+from treadle.ops.shape import concatenate
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,15 @@ def of_input(value: Value, body: Fn) -> View | None:
 
 
 def of_output(value: Value, body: Fn) -> View | None:
-    """Where a value lies in the one output that is made of it; None if it is used otherwise, or not whole."""
-    path = list[Node]()
+    """Where a value lies in the one output that is made of it, or of it and others; None if it is used otherwise, or
+    not whole."""
+    path = list[tuple[Node, Value]]()
     start = value
     while value not in body.outputs:
         users = [n for n in body.nodes if value in n.inputs]
-        if len(users) != 1 or not _moves(users[0]) or users[0].outputs[0].type.size != value.type.size:
+        if len(users) != 1 or not _keeps(users[0], value):
             return None
-        path.append(users[0])
+        path.append((users[0], value))
         value = users[0].outputs[0]
     if body.outputs.count(value) != 1 or any(value in n.inputs for n in body.nodes):
         return None
@@ -84,18 +86,28 @@ def of_output(value: Value, body: Fn) -> View | None:
     return _inverse(buffer, item, start.shape, path)
 
 
+def _keeps(node: Node, value: Value) -> bool:
+    """Whether all elements of an operand are in the node's result, each once."""
+    if node.op is concatenate:
+        return node.inputs.count(value) == 1
+    return _moves(node) and node.outputs[0].type.size == value.type.size
+
+
 def _moves(node: Node) -> bool:
     return node.op.rules.get("group") == "move" and len(node.inputs) == 1
 
 
-def _inverse(buffer: int, item: int, sizes: tuple[int, ...], path: Sequence[Node]) -> View | None:
-    """The view of the first operand of the nodes in the last one's result, if they are a permutation with strides."""
+def _inverse(buffer: int, item: int, sizes: tuple[int, ...], path: Sequence[tuple[Node, Value]]) -> View | None:
+    """The view of the first value in the last node's result, if its elements lie there with strides. path: nodes, and
+    what of each one's operands it is."""
     count = int(np.prod(sizes))
     order: Any = np.arange(count).reshape(sizes)
-    for node in path:
-        order = node.op.rules["ref"](order, **node.attrs)
-    places = np.full(count, -1)
-    places[order.ravel()] = np.arange(count)
+    for node, value in path:
+        given = [order if v is value else np.full(v.shape, -1) for v in node.inputs]
+        order = node.op.rules["ref"](*given, **node.attrs)
+    places, flat = np.full(count, -1), order.ravel()
+    found = np.flatnonzero(flat >= 0)
+    places[flat[found]] = found
     if count == 0 or (places < 0).any():
         return None
     places = places.reshape(sizes)

@@ -18,12 +18,15 @@ from treadle.ir.node import Fn, Node, Value
 from treadle.kernels import launch
 from treadle.kernels.kernel import Kernel, Plan
 from treadle.kernels.target import Target
-from treadle.kernels.templates import conv_finish, conv_sums
+from treadle.kernels.templates import conv_finish, conv_sums, conv_weight_product
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
 from treadle.kernels.templates.conv_depthwise_rows import DepthwiseRows
 from treadle.kernels.templates.conv_depthwise_weight import DepthwiseWeightRows
 from treadle.kernels.templates.conv_direct import Buffers, Direct, Schedule
+from treadle.kernels.templates.conv_few import Few, few_schedules
+from treadle.kernels.templates.conv_few_weight import FewWeight, few_weight_schedules
 from treadle.kernels.templates.conv_finish import Tail
+from treadle.kernels.templates.conv_planes import Planes, PlanesWeight, plane_schedules
 from treadle.kernels.templates.conv_schedule import depthwise_schedules, schedules, weight_schedules
 from treadle.kernels.templates.conv_shape import Problem, Spec, data_gradient, forward
 from treadle.kernels.templates.conv_weight import Weight, WeightSchedule
@@ -124,13 +127,18 @@ def _one_order(image: tuple[int, int, int]) -> bool:
 def _direct(found: Found, target: Target) -> Iterator[Plan]:
     problem = (forward if found.anchor.op is conv else data_gradient)(found.spec)
     sizes = {"n": problem.n, "o": problem.target[2], "h": problem.target[0], "w": problem.target[1]}
+    planar = found.operands[0].planar and not _one_order(problem.source)
+    depthwise = problem.inner == problem.outer == 1 and problem.groups > 1
+    if planar and (rows := _tail(found, sizes, "w", target)) is not None:
+        ways: Any = (plane_schedules, Planes) if depthwise else (few_schedules, Few)
+        for of in ways[0](problem, target, found.dtype):
+            yield Plan(f"conv {of}", partial(_make_rows, ways[1], found, problem, of, rows, target))
     tail = _tail(found, sizes, "o", target)
     if tail is None and problem.step_out[1] == 1:
         tail = _tail(found, sizes, "w", target)
     if tail is None:
         return
-    planar = found.operands[0].planar and not _one_order(problem.source)
-    if problem.inner == problem.outer == 1 and problem.groups > 1:
+    if depthwise:
         for lanes in depthwise_schedules(problem, target, found.dtype, planar):
             yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
         return
@@ -169,7 +177,7 @@ def _tail(found: Found, sizes: dict[str, int], along: str, target: Target) -> Ta
 def _make(found: Found, whole: Problem, p: Problem, schedule: Schedule, tail: Tail, target: Target) -> Kernel:
     body = found.body
     count = len(body.params) + len(body.outputs)
-    plain = tail.plain("nhwo")
+    plain = tail.plain("nhwo") and (tail.moments is None or tail.moments.other < 0)  # which the tail asks for
     written = tail.finish.outputs[0].buffer if plain else -1
     buffers = Buffers(found.operands[0].param, found.operands[1].param, written, count)
     kernel = Direct(
@@ -203,15 +211,22 @@ def _weight(found: Found, target: Target) -> Iterator[Plan]:
     tail = conv_finish.read(found.body, found.anchor, {"o": spec.outputs, "r": run}, "r", (x.param, dy.param), target)
     if tail is None:
         return
+    for few in few_weight_schedules(spec, target, found.dtype) if planar and turned else ():
+        yield Plan(f"conv weight {few}", partial(_make_rows, FewWeight, found, spec, few, tail, target))
     first, then = winograd_weight_schedules(spec, target, found.dtype, _exact(found))
     for s in first:
         yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, turned), target))
+    if depthwise and planar and turned:
+        for planes in plane_schedules(spec, target, found.dtype):
+            yield Plan(f"conv weight {planes}", partial(_make_rows, PlanesWeight, found, spec, planes, tail, target))
     if turned:
         return
     if depthwise:
         for lanes in depthwise_schedules(spec, target, found.dtype, planar)[:2]:
             yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
         return
+    if not planar:
+        yield from conv_weight_product.product_plans(found.body, found.anchor, spec, (x.param, dy.param), tail, target)
     for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
         yield Plan(f"conv weight {schedule}", partial(_make_weight, found, longer, schedule, tail, planar, target))
     for s in then:
@@ -257,3 +272,13 @@ def _make_depthwise(
     text = launch.finish(kernel.module, kernel.build(), count + 1)
     packs = found.operands[1].param if isinstance(sizes, Problem) and tail.moments is None else -1
     return Kernel(body.in_types, body.out_types, text, kernel.workspace + 64, tail.aliases(len(body.params)), packs)
+
+
+def _make_rows(kind: Any, found: Found, sizes: Problem | Spec, schedule: Any, tail: Tail, target: Target) -> Kernel:
+    """By Planes, PlanesWeight, Few or FewWeight, which take images with their channels second."""
+    body, count = found.body, len(found.body.params) + len(found.body.outputs)
+    buffers = (*[o.param for o in found.operands], *[count] * (kind is FewWeight))
+    kernel = kind(sizes, schedule, target, found.dtype, buffers, tail)
+    room = kernel.workspace if kind is FewWeight else 0
+    text = launch.finish(kernel.module, kernel.build(), count + bool(room))
+    return Kernel(body.in_types, body.out_types, text, room, tail.aliases(len(body.params)))

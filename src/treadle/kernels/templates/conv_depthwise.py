@@ -16,6 +16,7 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_finish import Tail, TileTail
+from treadle.kernels.templates.conv_grad_sums import sums as sums_of
 from treadle.kernels.templates.conv_micro import WIDTH, Arith, arith
 from treadle.kernels.templates.conv_pack import Copy, square, transposed
 from treadle.kernels.templates.conv_shape import Part, Problem, Spec, weight_gradient_taps
@@ -78,7 +79,7 @@ class Depthwise:
 
     def _sums_of(self, moments: Moments) -> Sums:
         p, at = self.problem, self.problem.taps * self.line
-        return Sums(moments, self.arith, p.target[2], p.n * self.blocks, self.buffers[3], at)
+        return sums_of(moments, self.arith, p.target[2], p.n * self.blocks, (self.buffers[3], at))
 
     def scratch(self) -> int:
         """Bytes of scratch that a task needs."""
@@ -104,7 +105,9 @@ class Depthwise:
                 with f.when(f.compare("slt", row, part.rows)) if part.rows < last else nullcontext():
                     self._row(f, number, part, source, (image, first, row))
             if sums is not None:
-                run = (image * p.target[0] + row) * p.target[1], f.i64(p.parts[0].cols)
+                down = row * p.step_out[0]
+                rows = f.min_int(f.i64(p.target[0]) - down, p.step_out[0])
+                run = (image * p.target[0] + down) * p.target[1], rows * p.target[1]
                 waiting.add(*run, *[f.i64(n) for n in (0, self.channels, self.columns)])
         if sums is not None:
             waiting.flush()
@@ -197,6 +200,11 @@ class Depthwise:
                 f.call("@finish", "void", buffers, room, image, down, right, *ends)
                 return
             heres = [right + j * p.step_out[1] for j in range(count)]
+            if self.moments is not None and self.moments.other >= 0:
+                x = f.load(buffers, "ptr", 8 * self.moments.other)  # read when whole rows are there
+                for here in heres:
+                    place = ((image * p.target[0] + down) * p.target[1] + here) * p.target[2] + channel
+                    f.prefetch(f.offset(x, place * WIDTH[self.dtype]), locality=2)
             if self.tail is not None:
                 axes = [{"n": image, "h": down, "w": here, "o": channel} for here in heres]
                 self.tail.vectors(f, places, axes, sums, mask, self.arith)

@@ -15,12 +15,15 @@ from treadle.kernels.launch import Phase
 from treadle.kernels.llvm import Function, Module, Value, Variable
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_finish import Tail, TileTail
+from treadle.kernels.templates.conv_grad_sums import sums as sums_of
 from treadle.kernels.templates.conv_micro import RUN, SIDE, STEP, WIDTH, Kinds, Micro, Pitches, arith
 from treadle.kernels.templates.conv_pack import Copy, Panels, taps_across
 from treadle.kernels.templates.conv_shape import Part, Problem
-from treadle.kernels.templates.conv_sums import Moments, Sums, Waiting
+from treadle.kernels.templates.conv_sums import Moments, Waiting
 
 SCRATCH = 7 << 20
+SHORT = 128  # steps, for which it counts that sums go to memory and back
+CHEAP = 16  # instructions that finish a vector: they are written out for each of a tile
 
 
 @dataclass(frozen=True)
@@ -101,21 +104,26 @@ class Direct:
         pitches = Pitches(p.step_in[0] * self.row, p.step_in[1] * self.place, *out)
         ahead = bool(p.flat) and not s.copy and self.place == self.panels.steps * STEP
         out_dtype = self.out if self.tail is None else "f32"
-        self.micro = Micro(self.module, self.arith, pitches, out_dtype, s.amx, ahead, 2 if across > 1 else 0)
-        self.finish = None
+        finish = None
         if self.tail is not None:
             flat = (*self.images, p.target[1]) if p.flat else (0, 0, 0)
-            self.finish = TileTail(self.tail, self.arith, p.step_out, out, p.outer % self.arith.lanes != 0, flat)
-            self.finish.write(self.module, "finish")
+            finish = TileTail(self.tail, self.arith, p.step_out, out, p.outer % self.arith.lanes != 0, flat)
+        self.at_once = finish is not None and not s.amx and self._short
+        last = finish.in_registers if finish is not None and self.at_once else None
+        self.micro = Micro(self.module, self.arith, pitches, out_dtype, s.amx, ahead, 2 if across > 1 else 0, last)
+        if finish is not None:
+            if not self.at_once:
+                finish.write(self.module, "finish")
             if self.asks:
-                self.finish.write_ask(self.module, "ask")
+                finish.write_ask(self.module, "ask")
         self.blocks = -(-max([part.rows for part in p.parts]) // s.rows)
         self.panel_blocks = -(-self._panel_count // s.panels)
         self.moments = None
         if self.wanted is not None:
             at = -(-self.panels.bytes // 64) * 64
             parts = p.n * self.blocks
-            self.moments = Sums(self.wanted, self.arith, p.target[2], parts, self.buffers.workspace, at)
+            where = self.buffers.workspace, at
+            self.moments = sums_of(self.wanted, self.arith, p.target[2], parts, where, p.step_out[1])
 
     @property
     def workspace(self) -> int:
@@ -129,6 +137,13 @@ class Direct:
         pitch = self.panels.steps * self.arith.depth
         bytes = pitch * (4 if wide else WIDTH[self.dtype])
         return pitch + (64 // (4 if wide else WIDTH[self.dtype]) if bytes % 2048 == 0 else 0)
+
+    @property
+    def _short(self) -> bool:
+        """Whether tiles are finished where they are computed: their sums are short, and so is what follows."""
+        few = max([len(part.taps) for part in self.problem.parts]) * self.panels.steps <= SHORT
+        enough = self.target.registers == 32
+        return few and enough and self.tail is not None and self.tail.last and self.tail.cost() <= CHEAP
 
     @property
     def asks(self) -> bool:
@@ -228,14 +243,15 @@ class Direct:
             self.copy.write(f, base, scratch, first * p.step_in[0] + self.top, f.i64(self.in_rows))
             base = f.offset(scratch, -(first * (p.step_in[0] * self.row)))
         panels = f.load(buffers, "ptr", 8 * self.buffers.workspace)
-        sums = f.alloca("i8", s.tile[0] * s.tile[1] * s.vectors * self.arith.bytes) if self.tail else None
+        room = s.tile[0] * s.tile[1] * s.vectors * self.arith.bytes
+        sums = f.alloca("i8", room) if self.tail and not self.at_once else None
         out = None if self.tail else f.load(buffers, "ptr", 8 * self.buffers.target)
         stop = f.min_int(panel0 + s.panels, self._panel_count)
         skips = any(t.inside or t.kinds for t in tables)
         odd = self._odd(f, panels, group, panel0, stop) if skips else None
         waiting = None
         if self.moments is not None:
-            waiting = Waiting(f)
+            waiting = Waiting(f, p.step_out[1])
             self.moments.begin(f, scratch)
         for number, (part, start) in enumerate(zip(p.parts, self.panels.starts(), strict=False)):
             at = f.offset(panels, start)
@@ -341,7 +357,10 @@ class _Place:
         first = panel * (k.schedule.vectors * k.arith.lanes)
         last = vectors == (k.panels.last or k.schedule.vectors) and p.outer % k.arith.lanes != 0
         mask = f.mask(p.outer - first - (vectors - 1) * k.arith.lanes, k.arith.lanes) if last else None
-        out = self.sums or self._target(row, col, first)
+        out: list[Value] = [self.sums] if self.sums else [self._target(row, col, first)] if self.out else []
+        if k.at_once:
+            down_right = self._coordinates(row, col)
+            out = [f.args[0], self.image, *down_right, self.group * p.outer + first]
         weights = f.offset(self.panels, column * size)
         runs, kinds = self.runs, self.runs.kinds if tile[1] == p.parts[self.number].cols else ()
         table, count = f.symbol(runs.table if kinds else runs.full), f.i64(runs.count)
@@ -354,18 +373,25 @@ class _Place:
             weights = f.offset(weights, steps * (vectors * k.arith.bytes))
         if k.asks:
             self._ask(row, col, tile, first, vectors)
-        args = [source, weights, table, count, out]
+        args = [source, weights, table, count, *out]
         k.micro.call(f, tile, vectors, runs.unroll, args, mask if self.sums is None else None, kinds)
         if self.sums is not None:
             self._finish(row, col, tile, first, vectors)
 
     def written(self, row: Value, high: int, cols: int, panel: Value, vectors: Value | int) -> None:
         """Whole rows of some panels are there."""
-        k, p = self.kernel, self.kernel.problem
-        if self.waiting is not None:
-            first = panel * (k.schedule.vectors * k.arith.lanes)
+        f, k, p = self.f, self.kernel, self.kernel.problem
+        if self.waiting is None:
+            return
+        first = panel * (k.schedule.vectors * k.arith.lanes)
+        channels = first, p.outer - first, f.i64(vectors)
+        if p.step_out == (1, 1):
             place = (self.image * p.target[0] + row) * p.target[1]
-            self.waiting.add(place, self.f.i64(high * cols), first, p.outer - first, self.f.i64(vectors))
+            self.waiting.add(place, f.i64(high * cols), *channels)
+            return
+        with f.loop(0, high) as i:
+            down, right = self._coordinates(row + i, f.i64(0))
+            self.waiting.add((self.image * p.target[0] + down) * p.target[1] + right, f.i64(cols), *channels)
 
     def _coordinates(self, row: Value, col: Value) -> tuple[Value, Value]:
         """Row and column of the destination for a place of the part's grid."""

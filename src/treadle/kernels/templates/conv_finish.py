@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from treadle.base.dtypes import DType, float32
-from treadle.formula.expr import Axis, Source
+from treadle.formula.expr import Axis, Call, Expr, Read, Source, post_order
 from treadle.formula.expr import read as read_at
 from treadle.ir.node import Fn, Node
-from treadle.kernels.expr import Emitter, strides
+from treadle.kernels.expr import Emitter, cost, strides
 from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates import gemm_finish
@@ -76,7 +76,9 @@ class Tail:
 
     def aliases(self, inputs: int) -> tuple[tuple[int, int], ...]:
         """(output, input) pairs of a kernel with so many inputs that may share memory."""
-        return tuple([(self.finish.outputs[i].buffer - inputs, buffer) for i, buffer in self.finish.aliases()])
+        later = () if self.moments is None else (self.moments.other, self.moments.mean)  # read after the outputs
+        found = [(self.finish.outputs[i].buffer - inputs, n) for i, n in self.finish.aliases() if n not in later]
+        return tuple(found)
 
     def _axis(self, letter: str) -> Axis:
         if letter == self.along:
@@ -131,14 +133,31 @@ class Tail:
         """Vectors and their addresses."""
         axes = self._indices(at)
         dtype = self.finish.product.type.dtype
-        value = sums if dtype is float32 else arith.narrow(sums, dtype.short)
+        wide = self._widened()
+        value = sums if dtype is float32 or wide else arith.narrow(sums, dtype.short)
         emitter = Emitter(
             f, arith.lanes, axes, self.finish.along, places[0], {self.finish.product: value}, mask, self.target
         )
+        emitter.preset(dict.fromkeys(wide, sums))
         found = []
         for out, place in zip(self.finish.outputs, places[1], strict=True):
             found.append((emitter.stored(out.expr), _address(f, place, out.axes, axes, out.expr.dtype.bytes)))
         return found
+
+    def _widened(self) -> list[Expr]:
+        """The casts of the sums to float32, if nothing else reads them: then no 16-bit number is made of them first."""
+        every = post_order(*[out.expr for out in self.finish.outputs])
+        readers = [e for e in every if isinstance(e, Call) and any(self._is_product(a) for a in e.args)]
+        casts: list[Expr] = [e for e in readers if e.op == "cast" and e.dtype is float32]
+        alone = len(casts) == len(readers) and not any(self._is_product(out.expr) for out in self.finish.outputs)
+        return casts if alone and self.moments is None else []
+
+    def cost(self) -> int:
+        """Instructions for a vector, about."""
+        return sum(cost(out.expr) for out in self.finish.outputs)
+
+    def _is_product(self, expr: Expr) -> bool:
+        return isinstance(expr, Read) and expr.source is self.finish.product
 
     def _indices(self, at: Mapping[str, Value]) -> dict[Axis, Value]:
         axes: dict[Axis, Value] = {}
@@ -156,10 +175,17 @@ class Tail:
         wanted = [w for w in wanted if every <= set(w[2])]
         outputs = zip(self.finish.outputs, places[1], strict=True)
         wanted += [(place, out.expr.dtype.bytes, out.axes, True) for out, place in outputs]
+        near = 3  # the first cache
+        if self.moments is not None and self.moments.other >= 0:
+            with_it = next(out for out in self.finish.outputs if out.buffer == self.moments.value)
+            other = f.load(f.args[0], "ptr", 8 * self.moments.other)
+            wanted.insert(0, (other, with_it.expr.dtype.bytes, with_it.axes, False))
+            near = 2  # it is read some tiles later
         for start, size, order, written in wanted:
             here = _address(f, start, order, axes, size)
             with f.loop(0, f.i64(count) * size, LINE) as line:
-                f.prefetch(here, line, write=written)
+                f.prefetch(here, line, locality=near, write=written)
+            near = 3
 
 
 def _address(f: Function, start: Value, order: tuple[Axis, ...], axes: Mapping[Axis, Value], size: int) -> Value:
@@ -230,6 +256,19 @@ class TileTail:
                     partial(self._places, f, places, start, down, right, f.mask(left, self.arith.lanes)),
                 )
         f.give()
+
+    def in_registers(self, f: Function, tile: tuple[int, int], sums: list[list[Value]], mask: Value | None) -> None:
+        """The same for sums that are in registers: see conv_micro.Finish. Of outputs with their channels last."""
+        buffers, image, row, col, channel = f.args[4:9]
+        places = self.tail.places(f, buffers)
+        at = [
+            self._at(f, image, row + i * self.steps[0], col + j * self.steps[1])
+            for i in range(tile[0]) for j in range(tile[1])
+        ]  # fmt: skip
+        for v in range(len(sums[0])):
+            here = [{**a, "o": channel + v * self.arith.lanes} for a in at]
+            only = mask if v == len(sums[0]) - 1 else None
+            self.tail.vectors(f, places, here, [total[v] for total in sums], only, self.arith)
 
     def write_ask(self, module: Module, name: str) -> None:
         """Add void(buffers, image, row, col, channel, high, wide, vectors), to be called some time before a tile is

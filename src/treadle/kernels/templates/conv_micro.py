@@ -7,7 +7,7 @@ size of tile: `void(ptr source, ptr panel, ptr taps, i64 count, ptr out, mask)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -22,6 +22,8 @@ SIDE = 16  # rows of an AMX tile, and steps in one
 
 
 Kinds = tuple[tuple[int, int], ...]
+# Writes the sums of a tile: (f, its rows and columns, sums as [place][vector], the mask of the last vector)
+Finish = Callable[[Function, tuple[int, int], list[list[Value]], Value | None], None]
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,22 @@ class Micro:
 
     def __init__(
         self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False, ahead: bool = False,
-        align: int = 0,
+        align: int = 0, finish: Finish | None = None,
     ) -> None:  # fmt: skip
         """out: dtype of the elements written. tiles: multiply by AMX: a run of steps is whole tiles, and whole tiles of
         places may be read behind the places that there are. ahead: the places of a tile lie side by side in memory, and
-        those of the next tile behind them: they are asked for meanwhile. align: of the source's steps, 0: as floats."""
+        those of the next tile behind them: they are asked for meanwhile. align: of the source's steps, 0: as floats.
+        finish: writes the sums of a function that takes, instead of `out`, the buffers and image, row, col, channel."""
         self.module, self.arith, self.pitches, self.out, self.tiles = module, arith, pitches, out, tiles
-        self.ahead, self.align = ahead, align
+        self.ahead, self.align, self.finish = ahead, align, finish
         self._made: dict[tuple[tuple[int, int], int, bool, int, Kinds], str] = {}
 
     def call(
         self, f: Function, tile: tuple[int, int], vectors: int, unroll: int, args: Sequence[Value],
         mask: Value | None, kinds: Kinds = (),
     ) -> None:  # fmt: skip
-        """Compute a tile. args: source, panel, taps, count, out; mask: lanes of the last vector, None: all. kinds: the
-        columns (first, end) that a tap may concern; (): each concerns all."""
+        """Compute a tile. args: source, panel, taps, count, and out, or what `finish` wants; mask: lanes of the last
+        vector, None: all. kinds: the columns (first, end) that a tap may concern; (): each concerns all."""
         key = (tile, vectors, mask is not None, unroll, kinds)
         if key not in self._made:
             self._made[key] = (self._write_tiles if self.tiles else self._write)(*key)
@@ -128,8 +131,11 @@ class Micro:
         rows, cols = tile
         name = f"tile_{rows}x{cols}x{vectors}_{unroll}_{len(self._made)}" + ("_masked" if masked else "")
         lanes, kind = self.arith.lanes, self.arith.vector
-        params = ["ptr", "ptr", "ptr", "i64", "ptr", *([vector("i1", lanes)] if masked else [])]
-        f = Function(self.module, name, params, linkage="internal", attrs="noinline")
+        params = ["ptr", "ptr", "ptr", "i64", "ptr", *["i64"] * (4 if self.finish else 0)]
+        f = Function(
+            self.module, name, [*params, *([vector("i1", lanes)] if masked else [])], linkage="internal",
+            attrs="noinline",
+        )  # fmt: skip
         source, panel, taps, count, out = f.args[:5]
         places = [(i, j) for i in range(rows) for j in range(cols)]
         sums = [[f.variable(kind, 0.0) for _ in range(vectors)] for _ in places]
@@ -143,12 +149,17 @@ class Micro:
                 own = [places[n] for n in some], [sums[n] for n in some]
                 with f.when(f.compare("eq", its_kind, number)) if kinds else nullcontext():
                     self._run(f, here, at, steps, unroll, own)
+        mask = f.args[-1] if masked else None
+        if self.finish is not None:
+            self.finish(f, tile, [[total.get() for total in row] for row in sums], mask)
+            f.give()
+            return f"@{name}"
         for (i, j), row in zip(places, sums, strict=True):
             for v, total in enumerate(row):
                 place = f.offset(out, i * self.pitches.out_row + j * self.pitches.out_col + v * lanes * WIDTH[self.out])
                 value = self.arith.narrow(total.get(), self.out)
-                if masked and v == vectors - 1:
-                    f.store_masked(value, place, f.args[5])
+                if mask is not None and v == vectors - 1:
+                    f.store_masked(value, place, mask)
                 else:
                     f.store(value, place)
         f.give()

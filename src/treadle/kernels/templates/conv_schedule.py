@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heapreplace
 
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_depthwise import Depthwise, DepthwiseSchedule, DepthwiseWeight
@@ -80,8 +81,31 @@ def _with_tile(
         per_task = panels
         while per_task > 1 and p.groups * p.n * -(-grid.rows // rows) * -(-panels // per_task) < _wanted(target):
             per_task = -(-per_task // 2)
-        result.append((p, Schedule(tile, vectors, rows, per_task, order, copy)))
+        shares = _even(grid.rows, panels, (rows, per_task), target) if p.flat and not copy else (rows, per_task)
+        result.append((p, Schedule(tile, vectors, shares[0], shares[1], order, copy)))
     return [r for r in result if _fits(r[0], r[1], target, dtype)]
+
+
+def _even(rows: int, panels: int, shares: tuple[int, int], target: Target) -> tuple[int, int]:
+    """Rows and panels of a task, about as many as `shares`, with which all cores are done at the same time."""
+    ideal = rows * panels / target.cores
+
+    def last(shares: tuple[int, int]) -> float:
+        """When the last core is done, in rows of a panel; a task costs about a third of one."""
+        ends = [0.0] * target.cores
+        for work in [r * n + 0.3 for n in _parts(panels, shares[1]) for r in _parts(rows, shares[0])]:
+            heapreplace(ends, ends[0] + work)
+        return max(ends)
+
+    high, many = shares
+    if last(shares) < 1.03 * ideal or target.cores > rows * panels:
+        return shares
+    fewer = [(n, many) for n in range(high, high // 3, -1)] + [(high, n) for n in range(many, many // 3, -1)]
+    return min([*fewer, (-(-high // 2), many), (-(-high // 3), many)], key=last)
+
+
+def _parts(whole: int, part: int) -> list[int]:
+    return [part] * (whole // part) + [whole % part] * (whole % part > 0)
 
 
 def outside(p: Problem) -> float:

@@ -1,5 +1,5 @@
-"""Winograd's F(2x2, 3x3) and F(4x4, 3x3): convolutions with 3x3 taps side by side, by 16 products where 36 would be
-made, or 36 instead of 144.
+"""Winograd's F(2x2, 3x3), F(4x4, 3x3) and F(5x5, 3x3): convolutions with 3x3 taps side by side, by 16 products where
+36 would be made, 36 instead of 144, or 49 instead of 225.
 
 The outputs of a tile are A' (sum over channels of (G w G') * (B' x B)) A, x being the places of the source that it
 reads (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015). All is computed in float32; 16-bit
@@ -8,8 +8,9 @@ floats are widened when they are read, and rounded once. Phases: weights are tra
 into scratch [position][tile][channel], multiply, transform back, finish.
 What overflows or is not finite, or might become so, is computed tap by tap, in the order of conv_direct.
 F(2x2) uses for each output only what it reads. F(4x4) uses all of the tile: its errors are as large as those of sums of
-products (tests/kernels/test_winograd.py), for the largest number of the tile. So float32 is computed by F(2x2) unless
-less is allowed (`td.precision`); for 16-bit floats these errors are far below that of rounding.
+products (tests/kernels/test_winograd.py), for the largest number of the tile; those of F(5x5) are three times that. So
+float32 is computed by F(2x2) unless less is allowed (`td.precision`), then by F(4x4); for 16-bit floats these errors
+are far below that of rounding, and F(5x5) is taken where images are cut into fewer tiles by it (14x14).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from treadle.kernels.llvm import Function, Module, Value
 from treadle.kernels.target import Target
 from treadle.kernels.templates.conv_direct import SCRATCH
 from treadle.kernels.templates.conv_finish import Tail, TileTail
+from treadle.kernels.templates.conv_grad_sums import sums as sums_of
 from treadle.kernels.templates.conv_micro import RUN, WIDTH, Micro, Pitches, arith
 from treadle.kernels.templates.conv_pack import Panels
 from treadle.kernels.templates.conv_shape import Problem
@@ -32,6 +34,7 @@ from treadle.kernels.templates.conv_sums import Sums
 from treadle.kernels.templates.conv_winograd_tiles import (
     F2,
     F4,
+    F5,
     Form,
     Large,
     Tiles,
@@ -83,7 +86,7 @@ def winograd_schedules(
         return (found, []) if pays(p, lanes) else ([], found)
     direct = math.inf if min(p.inner, p.outer) >= max(lanes, _CHANNELS) else 0.0
     direct = min(direct, _direct_cost(p, target, dtype))
-    forms = sorted((F2, F4), key=lambda form: cost(p, lanes, form))
+    forms = sorted((F2, F4) if dtype == "f32" else (F2, F4, F5), key=lambda form: cost(p, lanes, form))
     better = [form for form in forms if cost(p, lanes, form) < direct]
     return [s for form in better for s in _of_form(p, target, form)], [] if better else _of_form(p, target, forms[0])
 
@@ -92,11 +95,12 @@ def cost(p: Problem, lanes: int, form: Form) -> float:
     """Cycles of a core that multiplies and adds a vector in each: products, transforms, and the weights' ones."""
     inner, columns, total = -(-p.inner // lanes), -(-p.outer // lanes), tiles_of(p, form)
     products = form.positions * total * p.inner * columns
-    return 1.05 * products + _TILE * form.positions * total * (inner + columns) + _pack_cost(p, columns, form.positions)
+    tiles = _TILE * max(form.side / 6, 1) * form.positions * total * (inner + columns)
+    return 1.05 * products + tiles + _pack_cost(p, columns, form.positions)
 
 
 def _pack_cost(p: Problem, columns: int, positions: int) -> float:
-    return p.inner * columns * (150 + 8 * positions)
+    return p.inner * columns * (90 + 8 * positions)
 
 
 def _direct_cost(p: Problem, target: Target, dtype: str) -> float:
@@ -220,7 +224,7 @@ class Winograd:
         p, wanted = self.problem, self.tail.moments
         if wanted is None:
             return None
-        return Sums(wanted, self.arith, p.target[2], self.blocks, self.buffers[2], self._sums_at)
+        return sums_of(wanted, self.arith, p.target[2], self.blocks, (self.buffers[2], self._sums_at))
 
     @property
     def tasks(self) -> int:
@@ -239,6 +243,10 @@ class Winograd:
         collect = Function(m, "collect", ["ptr", "ptr", "i64"], linkage="internal", attrs="noinline")
         self.panels.collect(collect, collect.args[0], collect.args[1], collect.i64(0), collect.args[2])
         collect.give()
+        if self.panels.even:
+            block = Function(m, "block", ["ptr", "ptr", "i64", "i64"], linkage="internal", attrs="noinline")
+            self.panels.block(block, block.args[0], block.args[1], block.i64(0), block.args[2], block.args[3])
+            block.give()
         form = self.form
         self.tiles.write(m, "transform", self.arith, form.side, form.forth, (self.tile, self.position), p.inner)
         self._join()
@@ -274,22 +282,26 @@ class Winograd:
         p, how, s = self.problem, self.arith, self.schedule
         f = Function(self.module, "pack", ["ptr", "i64", "ptr"])
         buffers, column, scratch = f.args
-        out = f.load(buffers, "ptr", 8 * self.buffers[2])
-        f.call("@collect", "void", f.load(buffers, "ptr", 8 * self.buffers[1]), scratch, column)
+        given, out = (f.load(buffers, "ptr", 8 * self.buffers[n]) for n in (1, 2))
         panel, within = column // s.vectors, column % s.vectors
         wide = f.select(f.compare("slt", panel, self.panels.full), f.i64(s.vectors), self.panels.last)
         start = f.offset(self._weights(f, out, panel), within * how.bytes)
-        large = Large(f, how)
+        large, step = Large(f, how), how.lanes if self.panels.even else p.inner  # channels that are collected at a time
+        if not self.panels.even:
+            f.call("@collect", "void", given, scratch, column)
 
         def transform(stream: bool) -> None:
-            with f.loop(0, p.inner) as c:
-                here = f.offset(scratch, c * how.bytes)
-                taps = [[f.load(here, how.vector, n * p.inner * how.bytes) for n in row] for row in self._grid()]
-                for i, row in enumerate(rows_of(lambda a, b: taps[a][b], 3, self.form.of_taps)):
-                    for j, value in enumerate(row):
-                        line = (c + (i * len(row) + j) * (p.inner + 1)) * wide * how.bytes
-                        f.store(value, start, line, stream=stream)
-                    large.see(row)
+            with f.loop(0, p.inner, step) as first:
+                if self.panels.even:
+                    f.call("@block", "void", given, scratch, column, first)
+                with f.loop(0, step) as c:
+                    here = f.offset(scratch, c * how.bytes)
+                    taps = [[f.load(here, how.vector, n * step * how.bytes) for n in row] for row in self._grid()]
+                    for i, row in enumerate(rows_of(lambda a, b: taps[a][b], 3, self.form.of_taps)):
+                        for j, value in enumerate(row):
+                            line = (first + c + (i * len(row) + j) * (p.inner + 1)) * wide * how.bytes
+                            f.store(value, start, line, stream=stream)
+                        large.see(row)
 
         if self._streams:
             aligned = f.compare("eq", f.emit(f"ptrtoint ptr {out.name} to i64", "i64") & (how.bytes - 1), 0)

@@ -58,9 +58,21 @@ def _text(s: _Shape, target: Target) -> str:
     high = ((f.args[1] + 1) * s.rows) // tasks
     lanes = target.lanes(8 * s.bytes)
     begin, end = low * s.width, high * s.width
-    with f.loop(begin, end, lanes) as i:
-        mask = f.mask(end - i, lanes)
-        f.store_masked(f.constant(0, vector(s.kind, lanes)), f.offset(out, i * s.bytes), mask)
+    zeros = f.constant(0, vector(s.kind, lanes))
+
+    def clear() -> None:
+        with f.loop(begin, end, lanes) as i:
+            f.store_masked(zeros, f.offset(out, i * s.bytes), f.mask(end - i, lanes))
+
+    def clear_lines() -> None:
+        with f.loop(begin, end, lanes) as i:
+            f.store(zeros, f.offset(out, i * s.bytes), stream=True)
+
+    if s.width % lanes == 0 and s.rows * s.width * s.bytes > target.l3:  # past the caches, which do not hold it
+        low_bits = f.emit(f"ptrtoint ptr {out.name} to i64", "i64") & (lanes * s.bytes - 1)
+        f.either(f.compare("eq", low_bits, 0), clear_lines, clear)
+    else:
+        clear()
     with f.loop(0, s.count) as i:
         row = _row(f, f.load(f.offset(indices, i * (int(s.index[1:]) // 8)), s.index), s)
         with f.when(f.compare("sge", row, low) & f.compare("slt", row, high)):
