@@ -48,14 +48,16 @@ def made(body, form, target=None, **shares):
 
 
 def check(kind, fn, types, form, target=None, threads=1, **shares):
-    """16 bits: not 1.05 times the errors of the direct kernel; float32: not 4 times, and not 2e-5."""
+    """16 bits: not 1.05 times the errors of the direct kernel; float32, also made from sums that are not rounded to 16
+    bits in between: not 4 times, and not 2e-5."""
     body, arrays = build.trace(fn, types), values(types, 0)
     want = interp.run(build.trace(fn, [f64[t.shape] for t in types]), *[a.astype(np.float64) for a in arrays])
     ours, direct = made(body, form, target, **shares)
     known = run(direct[0].build(), arrays, target)
     for got, ref, exact in zip(run(ours, arrays, target, threads), known, want, strict=True):
+        wide = kind in ("high", f32) or got.dtype == np.float32
         for own, limit in zip(errors(got, exact), errors(ref, exact), strict=True):
-            assert own < (min(max(4 * limit, 1e-6), 2e-5) if kind in ("high", f32) else 1.05 * limit)
+            assert own < (min(max(4 * limit, 1e-6), 2e-5) if wide else 1.05 * limit)
 
 
 @pytest.mark.parametrize("form", [F2, F4])
