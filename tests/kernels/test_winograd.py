@@ -122,7 +122,7 @@ def test_gradients_with_channels_second():
         )
         assert far(run(ours[0].build(), given, threads=2)[0], want[0]) < 1e-6
     few = plans(build.trace(fn, [f32[3, 4, 7, 9], f32[3, 40, 7, 9]]), host())
-    assert all("few channels" in plan.name for plan in few)
+    assert few and all("few channels" in plan.name for plan in few)
 
 
 def same(a, b):
