@@ -1,7 +1,7 @@
 """Eager calls beside PyTorch and NumPy: 34 ops on float32 arrays of 1 to 1,000,000 elements, and the gradient of a
 small network; writes bench/results/eager_ops.json.
 
-    python bench/eager_ops.py [--rounds 7] [--sizes 1,100,10000,1000000]
+    python bench/eager_ops.py [--rounds 7] [--sizes 1,100,10000,100000,1000000]
 
 Each library answers in a process of its own (PyTorch and NumPy in the peers' environment); for every op and size they
 take turns, and all results are compared before anything is timed. A ratio is the median of the rounds' ratios.
@@ -23,7 +23,7 @@ from typing import Any
 import harness as H
 import numpy as np
 
-SIZES = (1, 100, 10_000, 1_000_000)
+SIZES = (1, 100, 10_000, 100_000, 1_000_000)
 SIDES = ("treadle", "torch", "numpy")
 # name: what Treadle, PyTorch and NumPy run; "-": NumPy has no such function. x, y: [n]; m, k: square; i: positions.
 CASES = {

@@ -5,7 +5,9 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
@@ -21,6 +23,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the files under tests/golden again")
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(request: pytest.FixtureRequest) -> None:
+    """What a test draws from its module's RNG does not depend on the tests that ran before it in this process."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        rng.bit_generator.state = np.random.PCG64(crc32(request.node.name.encode())).state
 
 
 @pytest.fixture

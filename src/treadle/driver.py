@@ -21,7 +21,7 @@ from treadle.base import dtypes, leaving, text, where
 from treadle.base.arguments import brief
 from treadle.base.errors import UserError, show_only_users_frames
 from treadle.base.flags import check_environment, flags
-from treadle.base.small import quietly
+from treadle.base.small import limit, quietly
 from treadle.frontend import interop, quick
 from treadle.frontend import tape as taping
 from treadle.frontend import tensor as tensors
@@ -34,6 +34,7 @@ from treadle.ir.quiet import quiet
 from treadle.ir.types import Types, type_of
 from treadle.ir.walk import all_nodes
 from treadle.kernels.target import available as kernels_available
+from treadle.kernels.target import host as host_cpu
 from treadle.lower.builder import Called, Target
 from treadle.lower.stablehlo import lower_module, to_text
 from treadle.ops._types import is_scalar
@@ -178,7 +179,7 @@ def grouped(module: Module) -> Module:
     if not flags.fusion or pjrt.default_device().platform != "cpu" or not kernels_available():
         return module
     if flags.fusion > 1:
-        turned = Layout(small=flags.fusion > 2)(module)
+        turned = Layout(small=flags.fusion > 2)(module, _takes_rows)
         if turned is not module:
             made = Fuse(flags.fusion)(turned)
             if _takes_convolutions(made):
@@ -186,13 +187,19 @@ def grouped(module: Module) -> Module:
     return Fuse(flags.fusion)(module)
 
 
+def _takes_rows(node: Node) -> bool:
+    """Whether a kernel takes a convolution or gradient along the rows of images as users have them."""
+    from treadle.kernels.templates import conv  # most programs need none
+
+    return conv.takes_rows(node, host_cpu())
+
+
 def _takes_convolutions(module: Module) -> bool:
-    """Whether kernels compute all convolutions: XLA's own want images as the user has them. Maxima of windows are no
-    reason to give up the rest."""
+    """Whether kernels compute all convolutions: XLA's own want images as the user has them."""
     from treadle.kernels import engine  # loads llvmlite
 
     groups = [n.attrs["body"] for n in all_nodes(module) if n.op is fused]
-    wanted = [b for b in groups if any("images" in n.op.rules and kind(n) != "pool" for n in b.nodes)]
+    wanted = [b for b in groups if any(kind(n) == "convolution" for n in b.nodes)]
     return all(engine.takes(body) for body in wanted)
 
 
@@ -277,6 +284,7 @@ class Plan:
         self.literals = False  # whether some of the call's arguments are part of `fn`, not its parameters
         self._executable: Executable | None = None
         self._recorded: Plan | None = None
+        self._kernel: Any = _UNKNOWN
 
     def compiled(self) -> Executable:
         """The program."""
@@ -288,11 +296,43 @@ class Plan:
                     self._executable = compile_module(module, name=self.name)
         return self._executable
 
+    def kernel(self) -> Any:
+        """What computes it without XLA (kernels/direct.py); None if nothing does."""
+        if self._kernel is _UNKNOWN:
+            with _lock:
+                if self._kernel is _UNKNOWN:
+                    self._kernel = None if self.fns else _kernel_of(self.fn)
+        return self._kernel
+
     def recorded(self) -> Plan:
         """The plan that also gives what the gradient wants kept; itself where no op saves anything."""
         if self._recorded is None:
             self._recorded = _with_residuals(self) if any("saved" in n.op.rules for n in self.fn.nodes) else self
         return self._recorded
+
+
+_UNKNOWN = object()
+
+
+def _kernel_of(fn: Fn) -> Any:
+    """The kernel that is all there is to do for `fn`, on large arrays of a CPU."""
+    if not flags.fusion or flags.debug >= 2 or pjrt.default_device().platform != "cpu" or not kernels_available():
+        return None
+    if not sys.platform.startswith("linux"):  # elsewhere kernels have no helpers without XLA
+        return None
+    from treadle.kernels import direct  # loads llvmlite
+
+    found = direct.flat(fn)
+    if found is not None:
+        return found
+    if all(kind(n) in ("elementwise", "constant") or n.op.name == "broadcast_to" for n in fn.nodes):
+        return direct.whole(fn)
+    main = grouped(Module.of(fn)).main
+    if len(main.nodes) != 1 or main.nodes[0].op is not fused or main.nodes[0].attrs.get("panels"):
+        return None
+    node = main.nodes[0]
+    same = node.inputs == main.params and node.outputs == main.outputs
+    return direct.whole(node.attrs["body"]) if same else None
 
 
 def _with_residuals(plan: Plan) -> Plan:
@@ -363,6 +403,8 @@ def _run_plan(plan: Plan, args: Sequence[Any], values: Sequence[Any]) -> list[An
         plan = plan.recorded()
     if plan.host is not None:
         outputs = plan.host([_on_host(v) for v in values])
+    elif (kernel := plan.kernel()) is not None:
+        outputs = [_settled(o) for o in kernel.call([_seen(v) for v in values])]
     else:
         outputs = _execute(plan.compiled(), [_device(a, v) for a, v in zip(args, values, strict=True)], plan.name)
     return outputs if tape is None else tape.record(plan, values, outputs)
@@ -441,6 +483,16 @@ def _op_plan(op: Op, values: Sequence[Any], attrs: Attrs) -> Plan:
 
 def _on_host(value: Any) -> Any:
     return value if type(value) is np.ndarray else pjrt.to_numpy(value)
+
+
+def _seen(value: Any) -> Any:
+    """The value's memory as an array that is only read, while nothing else changes or takes it."""
+    return value if type(value) is np.ndarray else pjrt.to_numpy(value, copy=False)
+
+
+def _settled(made: Any) -> Any:
+    """A kernel's new array, where others expect it: small ones stay on the host."""
+    return made if made.size <= limit.now else pjrt.adopt(made)
 
 
 def _device(arg: Any, value: Any) -> Any:

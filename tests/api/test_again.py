@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import treadle as td
+from treadle.api.again import kind_of
 from treadle.base.flags import override
+from treadle.frontend import keys, tree
 
 
 def combined(*args, **kwargs):
@@ -86,6 +88,19 @@ def test_each_difference_of_the_arguments_is_seen_after_many_equal_calls():
     assert often(f, td.tensor(np.ones(3, np.float32)), 2, y[0]) == [3, 3, 3]
     assert f(td.tensor(np.ones(2)), 2, y).dtype is td.float64
     assert len(f.programs()) == 8
+
+
+def test_kinds_tell_apart_what_keys_tell_apart():
+    ones, device = (np.ones(2, np.float32), td.jit(lambda x: x + 1)(td.tensor([1.0, 2.0])))
+    leaves = [td.tensor(ones), device, td.tensor(np.ones(3, np.float32)), td.tensor(np.ones(2)), td.tensor([1, 2])]
+    leaves += [ones, np.zeros(2, np.float32), np.ones(3, np.float32), np.ones(2), np.float32(1), np.float64(1)]
+    leaves += [0, 1, 1.0, 0.0, 1j, True, False, None, "a", "b", b"a"]
+    found = [tree.flatten(((leaf,), {})) for leaf in leaves]
+    kinds, made = [kind_of(*f) for f in found], [keys.key_of(*f) for f in found]
+    for kind, key, leaf in zip(kinds, made, leaves, strict=True):  # kinds also tell tensors from arrays
+        same = [kind.inputs((x,), {}) is not None for x in leaves]
+        assert same == [k == key and type(x) is type(leaf) for k, x in zip(made, leaves, strict=True)]
+    assert kind_of(*tree.flatten((([object()],), {}))) is None
 
 
 def test_what_is_in_a_containers_place_is_seen():

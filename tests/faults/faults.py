@@ -7,6 +7,7 @@ file. Those of ops are here, the rest is in `compiler.py`, `kernels.py` and `pyt
 from __future__ import annotations
 
 from tests.faults.compiler import COMPILER
+from tests.faults.convolutions import CONVOLUTIONS
 from tests.faults.kernels import KERNELS
 from tests.faults.kinds import GRAD, LOWER, RANDOM, Fault, of
 from tests.faults.python import PYTHON
@@ -537,4 +538,4 @@ _CONTROL = [
     ),
 ]
 
-FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER, *KERNELS, *PYTHON]
+FAULTS: list[Fault] = [*_GRADIENTS, *_RULES, *_CONTROL, *COMPILER, *KERNELS, *CONVOLUTIONS, *PYTHON]

@@ -134,3 +134,19 @@ def test_ops_called_on_arrays_copy_them():
         return ops.reduce_sum(ops.mul(y, y), axes=(0,))
 
     assert td.grad(loss)(x).tolist() == [2, 4, 6]
+
+
+def test_parts_and_shapes_of_large_arrays_on_the_host_are_views():
+    a = np.random.default_rng(0).normal(size=(300, 500)).astype("f4")
+    x = td.Tensor(a)
+    flat, part, row = x.reshape(-1), x[1:, ::2], x[7]
+    assert np.shares_memory(flat._value, x._value) and np.shares_memory(part._value, x._value)
+    assert not np.shares_memory(row._value, x._value)
+    np.testing.assert_array_equal(flat.numpy(), a.reshape(-1))
+    np.testing.assert_array_equal((part + 1.0).numpy(), a[1:, ::2] + np.float32(1))
+    np.testing.assert_allclose(td.exp(part).numpy(), np.exp(a[1:, ::2]), rtol=1e-6)
+    np.testing.assert_array_equal(td.jit(lambda v: v * 2)(part).numpy(), 2 * a[1:, ::2])
+    copy = flat.numpy()
+    copy[0] = 100.0
+    x[0, 0] = 50.0
+    assert flat[0].item() == a[0, 0] and x[0, 0].item() == 50.0, "changing one leaves the others"

@@ -14,6 +14,7 @@ from treadle.ir import build, interp
 from treadle.ir.node import Module
 from treadle.kernels import engine, jit
 from treadle.kernels.target import host
+from treadle.kernels.templates.conv import takes_rows
 from treadle.ops.casting import cast
 from treadle.ops.computes import compute
 from treadle.ops.groups import fused
@@ -147,11 +148,16 @@ def check_body(body, arrays, target=None, choose=lambda plans: plans[0], least=L
     return True
 
 
+def along_rows(node):
+    """What the driver tells transforms/layout."""
+    return takes_rows(node, host())
+
+
 def parts(fn, arrays, turned=True):
     """The bodies that the driver would ask the engine about, with what they are given; those that no template takes are
     divided as the driver divides them. turned: with images turned to channels last."""
     module = Module.of(fn)
-    made = Fuse(3)(Layout(small=True)(module) if turned else module).main
+    made = Fuse(3)(Layout(small=True)(module, along_rows) if turned else module).main
     yield from _parts(made, arrays)
 
 

@@ -26,17 +26,21 @@ def attentions(d):
         types.append(u32[(*lead, 2)])
         given[3] = d.rng.integers(0, 2**32, (*lead, 2)).astype(np.uint32)
     forward, gradient = ops.OPS[f"{name}_fwd"], ops.OPS[f"{name}_grad"]
+    some = [d.one(1, n) for n in lead]
     masks = [(), (), (rows, keys), (*lead, rows, keys), (*[1] * len(lead), 1, keys), (keys,)]
+    masks.append((*some, d.one(1, rows), keys))
     if chosen := d.one(*masks):
         types.append(kind[chosen])
     if d.chance(0.4):  # the gradient, from what the forward one kept
         types.append(kind[(*lead, rows, width)])
         d.special, d.least = False, 10  # differences of numbers of this size are summed
         join = d.one(lambda *slopes: slopes, partial(_joined_slopes, (*range(1, 1 + len(lead)), -2, 0, -1)))
+        count = d.one(3, 4)  # with the mask's, or without
 
         def function(q, k, v, *rest):
             y, sums = forward(q, k, v, *rest[:-1], **attrs)
-            return (y, *join(*gradient(q, k, v, y, sums, rest[-1], *rest[:-1], **attrs)[:3]))
+            slopes = gradient(q, k, v, y, sums, rest[-1], *rest[:-1], **attrs)[:count]
+            return (y, *join(*slopes[:3]), *slopes[3:])
     else:
         function = lambda *xs: d.one(ops.OPS[name], forward)(*xs, **attrs)
     if d.chance(0.5):

@@ -18,6 +18,7 @@ from tests.kernels.draw import FLOATS, MOST_PRODUCTS, OTHER, Draw
 from tests.kernels.draw_attention import attentions
 from tests.kernels.layers import layers
 from tests.kernels.summed import summed
+from tests.kernels.written import written
 from tests.te import known
 
 import treadle as td
@@ -68,12 +69,12 @@ def products(d):
 
 
 # ---------------------------------------------------------------------------------------------------- convolutions
-def convolutions(d, depthwise=False, three=False, few=False):
+def convolutions(d, depthwise=False, three=False, few=False, volumes=False):
     """depthwise: with one channel in a group; three: with 3x3 taps side by side; few: channels, second in images."""
-    axes = 2 if three else d.one(2, 2, 2, 1)
+    axes = 3 if volumes else 2 if three else d.one(2, 2, 2, 1)
     each = lambda make: tuple([make() for _ in range(axes)])
     groups = 1 if three or few or d.chance(0.7) else d.one(2, 3, 4)
-    size, kernel = each(lambda: d.size(40 if axes == 2 else 130)), each(lambda: d.one(1, 1, 2, 3, 3, 4, 5))
+    size, kernel = each(lambda: d.size((130, 40, 14)[axes - 1])), each(lambda: d.one(1, 1, 2, 3, 3, 4, 5))
     if depthwise:
         groups, times = d.size(70) or 1, d.one(1, 1, 1, 2)
         c, o = groups, groups * times
@@ -93,12 +94,12 @@ def convolutions(d, depthwise=False, three=False, few=False):
     rows = zip(size, kernel, attrs["padding"], attrs["stride"], attrs["dilation"], strict=True)
     out = tuple([(n + sum(p) - k * (r - 1) - 1) // s + 1 for n, r, p, s, k in rows])
     if min(out) < 1:
-        return convolutions(d, depthwise, three, few)
+        return convolutions(d, depthwise, three, few, volumes)
     n = d.size(4)
     while n > 1 and n * prod(out) * prod(kernel) * o * c // groups > MOST_PRODUCTS:
         n //= 2
     if prod(out) * prod(kernel) * o * c // groups > 2 * MOST_PRODUCTS:
-        return convolutions(d, depthwise, three, few)
+        return convolutions(d, depthwise, three, few, volumes)
     kind, last = d.kind(without=(f64,)), d.chance(0.6) and not few
     kind = f32 if few else kind
     image = lambda size, c: kind[n, *size, c] if last else kind[n, c, *size]
@@ -494,7 +495,7 @@ FAMILIES = {
 } | {
     "depthwise": lambda d: convolutions(d, depthwise=True), "first": lambda d: convolutions(d, few=True),
     "permutes": permutes, "threes": lambda d: convolutions(d, three=True), "summed": summed,
-    "singles": singles,
+    "singles": singles, "volumes": lambda d: convolutions(d, volumes=True), "written": written,
 }  # fmt: skip
 
 

@@ -80,6 +80,30 @@ def test_long_sums_and_dear_formulas_go_through_memory(channels, follow):
     assert "@finish" in plans(build.trace(fn, types), host())[0].build().text
 
 
+def small(x, w, b):
+    return activation.relu(last(conv(second(x), w, **PLAIN)) + b)
+
+
+def with_sums(x, w, b):
+    y = last(conv(second(x), w, **PLAIN))
+    return activation.relu(y + b), y
+
+
+def with_image(x, w, b):
+    y = last(conv(second(x), w, **PLAIN))
+    return activation.relu(y + broadcast_to(b, shape=y.shape)) + y
+
+
+@pytest.mark.parametrize("fn, begins", [(small, True), (with_sums, False), (with_image, False)])
+def test_a_bias_begins_the_sums_that_nothing_else_reads(fn, begins):
+    types = [f32[2, 9, 11, 24], f32[40, 24, 1, 1], f32[40]]
+    check(fn, types, special=(0, 2), threads=2)
+    functions = plans(build.trace(fn, types), host())[0].build().text.split("define ")
+    tiles = [text for text in functions if "@tile_" in text.split("(")[0]]
+    assert tiles
+    assert host().registers != 32 or all(("fadd" not in text) == begins for text in tiles)
+
+
 def single(x, w, b):
     y = cast(last(conv(second(x), w, **PLAIN)), dtype=f32.dtype)
     return cast(y + broadcast_to(b, shape=y.shape), dtype=bf16.dtype)

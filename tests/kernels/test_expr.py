@@ -91,18 +91,20 @@ def test_ops_against_their_references(name):
             continue
         tried += 1
         got = evaluate(expr, [axis], sources, target=list(TARGETS.values())[i % 4])
-        same(got, want, name)
+        same(got, want, name, name == "gelu_grad")  # a difference of terms, 0 near x = -0.75
     assert tried >= 2
 
 
-def same(got, want, what=""):
+def same(got, want, what="", by_largest=False):
+    """by_largest: errors are relative to the largest element."""
     assert got.dtype == want.dtype
     if want.dtype.kind in "biu":
         np.testing.assert_array_equal(got, want, what)
         return
     bits = {"float64": 1e-15, "float32": 5e-7, "float16": 1.1e-3, "bfloat16": 8e-3}[want.dtype.name]
     a, b = got.astype(np.float64), want.astype(np.float64)
-    np.testing.assert_allclose(a, b, bits, 1e-300 if want.dtype == np.float64 else 1e-37, err_msg=what)
+    least = bits * np.nanmax(np.abs(b[np.isfinite(b)]), initial=0) if by_largest else 0
+    np.testing.assert_allclose(a, b, bits, max(least, 1e-300 if want.dtype == np.float64 else 1e-37), err_msg=what)
 
 
 RNG = np.random.default_rng(3)

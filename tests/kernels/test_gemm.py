@@ -100,6 +100,12 @@ def test_edges(m, n):
     check(letters("mk,kn->mn", m, n, 40, f32))
 
 
+@pytest.mark.parametrize("kind", [f32, bf16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("m, n, k", [(200, 1650, 41), (230, 820, 1100)])
+def test_many_panels_of_rows_are_packed_by_a_task(m, n, k, kind):
+    check(letters("km,kn->mn", m, n, k, kind), scale=4, plans=2)
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_sums_in_several_blocks_end_in_any_task(name):
     check(letters("mk,nk->mn", 45, 75, 1700, f32), TARGETS[name], scale=4)

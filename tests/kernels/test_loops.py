@@ -311,3 +311,22 @@ def test_what_is_left_to_xla():
     for why, fn in reasons.items():
         assert loops.why_not(fn, host()) == why
         assert loops.plans(fn, host()) == []
+
+
+def test_short_runs_through_much_memory_are_asked_for():
+    large, target = f32[16, 8, 2048], replace(host(), l3=1 << 20)
+    mean = lambda x: ops.reduce_mean(x, axes=(0, 2))
+    check(mean, large, target=target, special=True)
+    asks = lambda t, cpu: "prefetch" in loops.plans(trace(mean, [t]), cpu)[0].build().text
+    assert asks(large, target) and not asks(large, replace(target, l3=1 << 30))  # what caches may hold
+    assert not asks(f32[128, 8, 128], target)  # of runs of 512 bytes
+
+
+def test_places_are_not_kept_for_the_next_run_over_a_row():
+    def spread(x):
+        mean = ops.broadcast_to(ops.reshape(ops.reduce_mean(x, axes=(0, 2)), shape=(1, 8, 1)), shape=x.shape)
+        return ops.reduce_mean(ops.square(x - mean), axes=(0, 2))
+
+    check(spread, f32[16, 8, 208])
+    text = loops.plans(trace(spread, [f32[16, 8, 208]]), host())[0].build().text
+    assert not [line for line in text.splitlines() if line.strip().startswith("store <") and "x i64>" in line]

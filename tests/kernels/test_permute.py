@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.kernels.checking import TARGETS, check_plan
+from tests.kernels.checking import TARGETS, along_rows, check_plan
 
 from treadle import ops
 from treadle.ir import build
@@ -82,7 +82,7 @@ def test_what_is_no_turn_is_left_to_others():
 def groups(function, *types, layout=False):
     """Names of the ops in each group."""
     module = Module.of(build.trace(function, types))
-    made = Fuse()(Layout()(module) if layout else module).main
+    made = Fuse()(Layout()(module, along_rows) if layout else module).main
     return [[n.op.name for n in node.attrs["body"].nodes] for node in made.nodes if node.op is fused]
 
 

@@ -24,6 +24,7 @@ from treadle.runtime import pjrt
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere XLA's threads help")
 ROWS, COLUMNS = 64, 300
+CORE, THREAD, CORES = 6, 7, 8  # words of a box
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +59,26 @@ def ask():
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
 
 
+def empty_boxes(count):
+    """Boxes of helpers that look, nobody knows where."""
+    boxes = np.zeros((count, pool.BOX // 8), np.int64)
+    boxes[:, CORE] = -1
+    return boxes
+
+
 def test_a_full_box_stays_as_it_is_and_the_call_goes_on_without_its_helper(ask):
-    boxes, context = np.zeros((3, pool.LINE // 8), np.int64), np.array([4], np.int64)
+    boxes, context = empty_boxes(3), np.array([4], np.int64)
     boxes[1, 0] = 12345
+    before = boxes.copy()
     ask(boxes.ctypes.data, context.ctypes.data, 3)
     assert boxes[:, 0].tolist() == [context.ctypes.data, 12345, context.ctypes.data]
-    assert context[0] == 3 and not boxes[:, 1:].any()
+    assert context[0] == 3 and (boxes[:, 1:] == before[:, 1:]).all()
     ask(boxes.ctypes.data, context.ctypes.data, 2)
     assert context[0] == 1
 
 
 def test_a_helper_that_sleeps_is_woken_once(ask):
-    boxes, context = np.zeros((1, pool.LINE // 8), np.int64), np.array([2], np.int64)
+    boxes, context = empty_boxes(1), np.array([2], np.int64)
     process, posts = ctypes.CDLL(None), ctypes.c_int()
     semaphore = ctypes.c_void_p(boxes.ctypes.data + 16)
     process.sem_init(semaphore, 0, 0)
@@ -80,6 +89,46 @@ def test_a_helper_that_sleeps_is_woken_once(ask):
         process.sem_getvalue(semaphore, ctypes.byref(posts))
         assert posts.value == 1
     assert context[0] == 2
+
+
+@pytest.fixture
+def sleeper():
+    """A thread that does nothing: its number for the system, its pthread_t, the cores on which it may run."""
+    told, end = [], threading.Event()
+
+    def sleep():
+        told.append((threading.get_native_id(), threading.get_ident()))
+        end.wait()
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    while not told:
+        time.sleep(0.001)
+    yield *told[0], os.sched_getaffinity(told[0][0])
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_helper_on_the_callers_core_is_sent_to_the_others(ask, sleeper, known):
+    """If it has others; and one that looks elsewhere stays."""
+    number, handle, cores = sleeper
+    boxes, context = empty_boxes(1), np.array([9], np.int64)
+    mask = sum(1 << core for core in cores) if known else 0
+    before = os.sched_getaffinity(0)
+    try:
+        for core in sorted(cores)[:2]:
+            os.sched_setaffinity(0, {core})
+            boxes[0, CORES:] = np.frombuffer(mask.to_bytes(pool.BOX - pool.LINE, "little"), np.int64)
+            boxes[0, THREAD] = handle
+            for noted, left in ((-1, cores), (core + 1, cores), (core, (cores - {core} or cores) if known else cores)):
+                os.sched_setaffinity(number, cores)
+                boxes[0, 0], boxes[0, CORE] = 0, noted
+                ask(boxes.ctypes.data, context.ctypes.data, 1)
+                assert os.sched_getaffinity(number) == left
+                assert boxes[0, CORE] == (-1 if noted == core else noted)
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def test_many_threads_at_once(program):

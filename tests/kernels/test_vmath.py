@@ -95,6 +95,26 @@ def test_limits_are_reached(name, target):
     np.testing.assert_array_equal(got, np.where(x > 0, np.float32(1), np.float32(low)))
 
 
+@pytest.mark.skipif(not host().has("avx512"), reason="for AVX-512")
+def test_the_quick_logistic_function():
+    x = numbers()
+    with np.errstate(all="ignore"):
+        z = 2.0 ** -np.abs(x.astype(np.float64))
+        wants = np.where(x < 0, z, 1.0) / (1 + z), z / (1 + z) ** 2
+    for i, want in enumerate(wants):
+        want[np.isnan(x)] = np.nan
+        got = vector_function(lambda v, i=i: vmath.quick_logistic(v)[i], x)
+        np.testing.assert_allclose(got, want, 2**-13, 2**-126)
+    assert got[x == np.inf].max() == got[x == -np.inf].max() == 0.0
+
+
+def test_no_quick_logistic_function_without_its_instructions():
+    seen = []
+    x = np.ones(16, np.float32)
+    vector_function(lambda v: seen.append(vmath.quick_logistic(v)) or v, x, target=TARGETS["avx2"])
+    assert seen == [None]
+
+
 @pytest.mark.parametrize("name", ["exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "rsqrt"])
 def test_double_functions(name):
     x = numbers(1 << 13, np.float64)

@@ -63,7 +63,7 @@ def _raise():
 
 
 def test_a_changed_limit_plans_again():
-    x = td.Tensor(np.ones(8))
+    x = td.Tensor(np.ones(20))
     before = flags.host_elements
     assert isinstance((x * 3)._value, np.ndarray)
     try:
@@ -71,8 +71,8 @@ def test_a_changed_limit_plans_again():
         driver.forget_eager_programs()
         assert limit.now == 4
         assert not isinstance((x * 3)._value, np.ndarray)
-        assert (x * 3).tolist() == [3] * 8
+        assert (x * 3).tolist() == [3] * 20
     finally:
         flags.host_elements = before
         driver.forget_eager_programs()
-    assert isinstance((td.Tensor(np.ones(8)) * 3)._value, np.ndarray)
+    assert isinstance((td.Tensor(np.ones(20)) * 3)._value, np.ndarray)

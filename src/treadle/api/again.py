@@ -1,8 +1,9 @@
 """Arguments of a kind seen before: told without building the key of the call again.
 
-`kind_of(leaves, shape)` remembers what `keys.key_of` looks at; `kind.inputs(args, kwargs)` gives the dynamic leaves of
-arguments that have the same key, with the device arrays that they hold now if they are nothing but tensors there; and
-None where the key is another one or where the long way must decide.
+`kind_of(leaves, shape)` remembers what counts of each (`keys.counted`) and the level of precision; other settings, as
+autocast, are looked at the long way. `kind.inputs(args, kwargs)` gives the dynamic leaves of arguments that have the
+same key, with the device arrays that they hold now if they are nothing but tensors there; and None where the key is
+another one or where the long way must decide.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from treadle.base.flags import flags
-from treadle.frontend.trace import is_dynamic, is_tensor
+from treadle.frontend.keys import Fixed, Typed, counted
+from treadle.frontend.trace import is_tensor
 from treadle.frontend.tree import TreeDef, reader
 from treadle.ir.types import type_of
 from treadle.runtime import pjrt
 
 _FIXED = frozenset({int, bool, str, bytes, type(None)})  # whose equality is that of the values alone
-_NUMBERS = frozenset({float, complex})
 Inputs = tuple[Sequence[Any], list[Any] | None]
 _value = operator.attrgetter("_value")
 _aval = operator.attrgetter("aval")
@@ -30,12 +31,14 @@ def kind_of(leaves: Sequence[Any], shape: TreeDef) -> Kind | None:
     """The kind of these arguments, flattened, outside of traces and autocast; None where one of them is of a class that
     is looked at closely each time, or where a tensor is among them twice."""
     tensors = [leaf for leaf in leaves if is_tensor(leaf)]
-    if len(set(map(id, tensors))) < len(tensors) or any(leaf._weak is not None for leaf in tensors):
+    if len(set(map(id, tensors))) < len(tensors):
         return None
     for leaf in leaves:
-        kind = type(leaf)
-        known = kind in _FIXED or kind in _NUMBERS or kind is np.ndarray or issubclass(kind, np.generic)
-        if not known and not is_tensor(leaf):
+        what, kind = counted(leaf), type(leaf)
+        if isinstance(what, Fixed) and kind not in _FIXED:
+            return None
+        plain = is_tensor(leaf) or kind is np.ndarray or issubclass(kind, np.generic)
+        if isinstance(what, Typed) and (what.weak is not None or not plain):
             return None
     return Kind(leaves, shape)
 
@@ -52,13 +55,15 @@ class Kind:
         plain = not kwargs.keys and all(child.kind is None for child in args.children)
         self._read = None if plain else reader(shape)
         self._tensors = [i for i, leaf in enumerate(leaves) if is_tensor(leaf)]
-        self._dynamic = [i for i, leaf in enumerate(leaves) if is_dynamic(leaf)]
+        known = list(enumerate(map(counted, leaves)))
+        self._dynamic = [i for i, what in known if not isinstance(what, Fixed)]
         self._count = len(self._tensors)
         self._all = self._count == len(leaves)
         self._avals = [pjrt.aval(type_of(leaves[i]._value)) for i in self._tensors]
-        numbers = [i for i in self._dynamic if i not in self._tensors and type(leaves[i]) not in _NUMBERS]
-        self._arrays = [(i, leaves[i].dtype, leaves[i].shape) for i in numbers]
-        self._fixed = [(i, leaf) for i, leaf in enumerate(leaves) if type(leaf) in _FIXED]
+        self._arrays = [
+            (i, what.dtype, what.shape) for i, what in known if isinstance(what, Typed) and not is_tensor(leaves[i])
+        ]
+        self._fixed = [(i, what.value) for i, what in known if isinstance(what, Fixed)]
         self._level = flags.precision
 
     def inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs | None:

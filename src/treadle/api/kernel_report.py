@@ -36,9 +36,13 @@ class Row:
 
 def rows(module: Module) -> list[Row]:
     """The groups of a module as it is compiled, those that were tried in smaller ones among them."""
+    return _rows(driver.grouped(module))
+
+
+def _rows(made: Module) -> list[Row]:
     counts: Counter[str] = Counter()
     bodies: dict[str, Fn] = {}
-    for body in _bodies(driver.grouped(module)):
+    for body in _bodies(made):
         counts[str(body)] += 1
         bodies[str(body)] = body
     return [_row(body, counts[key]) for key, body in bodies.items()]
@@ -72,7 +76,8 @@ def _row(body: Fn, count: int) -> Row:
 
 def report(module: Module) -> str:
     """The table, and what all groups with kernels save: passes over memory and bytes."""
-    found = rows(module)
+    made = driver.grouped(module)
+    found = _rows(made)
     table = [(str(r.count), r.ops, r.plan or f"XLA: {r.why}", text.size(r.before), text.size(r.after)) for r in found]
     ours = [r for r in found if r.plan]
     launches = sum(r.count * len(r.ops.split()) for r in ours), sum(r.count for r in ours)
@@ -81,18 +86,18 @@ def report(module: Module) -> str:
         f"{launches[1]} kernels for {launches[0]} kinds of nodes; "
         f"{text.size(moved[1])} instead of {text.size(moved[0])} through memory"
     )
-    runs = _runs(module)
+    runs = _runs(made)
     if runs:
         last += f"; {sum(runs)} of them in {len(runs)} {'call' if len(runs) == 1 else 'calls'} of several"
     head = ("count", "nodes", "kernel, or why none", "bytes one by one", "as a group")
     return text.table(head, table) + f"\n{last}\n"
 
 
-def _runs(module: Module) -> list[int]:
-    """How many kernels each run of the module calls at once, where the module is compiled without donations."""
+def _runs(grouped: Module) -> list[int]:
+    """How many kernels each run of a module calls at once, where it is compiled without donations."""
     from treadle.kernels import engine
 
-    made = with_runs(driver.grouped(module), lambda node: engine.choose(node.attrs["body"]).loaded is not None)
+    made = with_runs(grouped, lambda node: engine.choose(node.attrs["body"]).loaded is not None)
     bodies = [n.attrs["body"] for n in made.main.nodes if n.op is fused and is_run(n.attrs["body"])]
     return [sum(n.op is fused for n in body.nodes) for body in bodies]
 

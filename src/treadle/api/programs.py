@@ -479,7 +479,7 @@ def _unshare(values: list[Any]) -> None:
 
 
 def _handles(arrays: list[Any]) -> list[Tensor]:
-    """Tensors of device arrays."""
+    """Tensors of device arrays: `Tensor._of`, written out as it is a twentieth of a small program's call."""
     made = []
     for array in arrays:
         tensor = object.__new__(Tensor)

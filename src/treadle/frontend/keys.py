@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from treadle.base.errors import UserError
 from treadle.frontend import casting
 from treadle.frontend.trace import is_dynamic, is_tensor, leaf_type
 from treadle.frontend.tree import TreeDef, argument_name
+
+
+class Typed(NamedTuple):
+    """What counts of a tensor or NumPy array; weak: float or complex for a number, which takes others' types."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    weak: type | None
+
+
+class Fixed(NamedTuple):
+    """What counts of a leaf that is no input: all of it."""
+
+    type: type
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,7 @@ class Key:
 
 def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
     """The key of a call. Raises E0207 for an argument that is neither a tensor nor hashable."""
-    entries = tuple([_entry(leaf) for leaf in leaves])
+    entries: tuple[Any, ...] = tuple([counted(leaf) for leaf in leaves])
     tensors = [id(leaf) for leaf in leaves if is_tensor(leaf)]
     if len(set(tensors)) < len(tensors):
         entries += (("same tensors", tuple([tensors.index(i) for i in tensors])),)
@@ -49,18 +64,22 @@ def key_of(leaves: Sequence[Any], shape: TreeDef) -> Key:
     return Key(shape, entries, casting.setting())
 
 
-def _entry(leaf: Any) -> Any:
+def counted(leaf: Any) -> Typed | Fixed | type:
+    """What of a leaf decides which program fits; of a Python float or complex its class. Raises E0207 for an iterator.
+
+    api/again.py compares the same.
+    """
     if is_tensor(leaf):
         value = leaf._value
-        return (value.dtype, value.shape, leaf._weak)
+        return Typed(value.dtype, value.shape, leaf._weak)
     if type(leaf) in (float, complex):
         return type(leaf)
     if is_dynamic(leaf):
-        return (leaf.dtype, leaf.shape, None)
+        return Typed(leaf.dtype, leaf.shape, None)
     if isinstance(leaf, Iterator):
         why = f"an argument is a {type(leaf).__name__}, which can be gone through only once"
         raise UserError("E0207", why, fix="pass a list or tuple: list(...)")
-    return (type(leaf), leaf)
+    return Fixed(type(leaf), leaf)
 
 
 def explain(new: Key, old: Sequence[Key]) -> str:
@@ -91,10 +110,10 @@ def _words(setting: tuple[Any, ...]) -> str:
 
 
 def _show(entry: Any) -> str:
-    if isinstance(entry, tuple) and len(entry) == 3:
-        return f"{entry[0]}{list(entry[1])}"
-    if isinstance(entry, tuple):
-        return f"{entry[1]!r} (fixed in the program)"
+    if isinstance(entry, Typed):
+        return f"{entry.dtype}{list(entry.shape)}"
+    if isinstance(entry, Fixed):
+        return f"{entry.value!r} (fixed in the program)"
     return f"a {entry.__name__}"
 
 

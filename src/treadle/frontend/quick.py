@@ -43,14 +43,29 @@ def made(array: Any) -> Any:
     return tensor
 
 
+# NumPy's result is the exact one rounded, as that of a kernel is, and costs little: larger arrays count as small.
+_EXACT_FUNCTIONS = frozenset(
+    {np.add, np.subtract, np.multiply, np.true_divide, np.negative, np.abs, np.less, np.less_equal, np.greater,
+     np.greater_equal, np.equal, np.not_equal}
+)  # fmt: skip
+_CHEAP = 4
+
+
+def _scale(function: Any) -> int:
+    """How many times as many elements count as small."""
+    return _CHEAP if function in _EXACT_FUNCTIONS else 1
+
+
 def single(op: Op, long_way: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of one tensor, each element by itself."""
     function = op.numpy_function()
+    scale = _scale(function)
 
     def short(x: Any) -> Any:
         if isinstance(x, _classes[0]):
             a = x._value
-            if type(a) is ndarray and a.size <= limit.now and (a.dtype is _F32 or a.dtype is _F64) and not _state.busy:
+            few = type(a) is ndarray and a.size <= limit.now * scale
+            if few and (a.dtype is _F32 or a.dtype is _F64) and not _state.busy:
                 return made(quietly(function, a))
         return long_way(x)
 
@@ -73,9 +88,11 @@ def double(op: Op, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 def pairwise(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """An operator: function(x, y) of two tensors of one type, or of a tensor and a Python number."""
 
+    scale = _scale(function)
+
     def method(self: Any, other: Any) -> Any:
         a = self._value
-        if type(a) is ndarray and a.size <= limit.now and not _state.busy:
+        if type(a) is ndarray and a.size <= limit.now * scale and not _state.busy:
             dtype = a.dtype
             if dtype is _F32 or dtype is _F64:
                 if type(other) is float or (type(other) is int and -_EXACT <= other <= _EXACT):
@@ -84,6 +101,8 @@ def pairwise(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callabl
                     b = other._value
                     if type(b) is ndarray and b.dtype is dtype:
                         if b.shape == a.shape:
+                            return made(quietly(function, a, b))
+                        if scale > 1 and a.ndim > b.ndim and a.shape[a.ndim - b.ndim :] == b.shape:
                             return made(quietly(function, a, b))
                         if a.size * b.size <= limit.now and _fits(a.shape, b.shape):
                             return made(quietly(function, a, b))
@@ -99,10 +118,13 @@ _EXACT = 1 << 53
 def reflected(function: np.ufunc, long_way: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The operator number op tensor: function(number, x)."""
 
+    scale = _scale(function)
+
     def method(self: Any, other: Any) -> Any:
         if type(other) is float or (type(other) is int and -_EXACT <= other <= _EXACT):
             a = self._value
-            if type(a) is ndarray and a.size <= limit.now and (a.dtype is _F32 or a.dtype is _F64) and not _state.busy:
+            few = type(a) is ndarray and a.size <= limit.now * scale
+            if few and (a.dtype is _F32 or a.dtype is _F64) and not _state.busy:
                 return made(quietly(function, float(other), a))
         return long_way(self, other)
 
@@ -148,10 +170,8 @@ def item(x: Any, index: Any) -> Any:
     a = x._value
     if _state.busy:
         return None
-    if type(a) is not ndarray:
-        return _part_of_device(a, index) if limit.now and _is_plain(index) else None
-    if a.size > limit.now:
-        return None
+    if type(a) is not ndarray or a.size > limit.now:
+        return _part_of_large(a, index) if limit.now and _is_plain(index) else None
     if not _is_plain(index):
         index = index._value if isinstance(index, _classes[0]) else index
         if not a.ndim or type(index) is not ndarray or index.dtype.kind not in "iub":
@@ -170,13 +190,16 @@ def _is_plain(index: Any) -> bool:
     return type(index) in _PLAIN
 
 
-def _part_of_device(array: Any, index: Any) -> Any:
-    """A small part of a device array of any size, copied from the memory that host and device share."""
+def _part_of_large(array: Any, index: Any) -> Any:
+    """A part of an array of any size: a small one is copied, of the memory that host and device share; a large one of
+    an array on the host is a view."""
     try:
-        part = peek[0](array)[index]
+        part = (array if type(array) is ndarray else peek[0](array))[index]
     except (IndexError, TypeError, ValueError, UserError):  # the long way says what is wrong, or waits for the array
         return None
-    return made(np.array(part)) if part.size <= limit.now else None
+    if part.size <= limit.now:
+        return made(np.array(part))
+    return made(part) if type(array) is ndarray else None
 
 
 def transposed(x: Any) -> Any:
@@ -196,7 +219,7 @@ def converted(x: Any, dtype: Any) -> Any:
 def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
     """x.reshape(*shape) of sizes that are all ints."""
     a = getattr(x, "_value", None)
-    if type(a) is not ndarray or a.size > limit.now or _state.busy:
+    if type(a) is not ndarray or not limit.now or _state.busy:
         return None
     if not all([type(n) is int and n >= -1 for n in shape]):  # noqa: C419
         return None

@@ -264,6 +264,14 @@ def _tile_shape() -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=1)
+def entry() -> Any:
+    """The function (address of the buffers' addresses, address of a description) that calls a kernel with the helpers'
+    help."""
+    code, _ = _runtime()
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address("treadle_call"))
+
+
+@lru_cache(maxsize=1)
 def _entries() -> tuple[Any, Any]:
     code, _ = _runtime()
     begin = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)

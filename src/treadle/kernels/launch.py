@@ -105,8 +105,8 @@ def divided(text: str, inputs: int, outputs: int, operand: int, behind: bool) ->
 
 def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
     """The module that kernels share: `treadle_launch` (XLA's handler), `treadle_begin` and `treadle_worker` (for those
-    who bring their own threads), `treadle_serve` (pool.py), and two to be called first: `treadle_init(scratch, flags,
-    tiles)` and `treadle_helpers(boxes, number)`, of pool.py's threads."""
+    who bring their own threads), `treadle_call` (a call without XLA), `treadle_serve` (pool.py), and two to be called
+    first: `treadle_init(scratch, flags, tiles)` and `treadle_helpers(boxes, number)`, of pool.py's threads."""
     m = Module()
     m.globals += [f"@{name} = internal global ptr null" for name in ("scratch", "flags", "shape", "boxes")]
     m.globals.append("@helpers = internal global i64 0")
@@ -116,6 +116,7 @@ def runtime(slots: int, slot_bytes: int, x86: bool, tiles: bool) -> str:
             init.store(value, init.symbol(f"@{place}"))
         init.give()
     _begin(m)
+    _call(m)
     machine = slots, slot_bytes, x86, tiles
     _worker(m, "treadle_worker", False, *machine)
     _worker(m, "treadle_helper", True, *machine)
@@ -155,6 +156,19 @@ def _begin(m: Module) -> None:
     with f.loop(0, f.load(describe, "i64")) as i:
         f.store(f.load(given, "ptr", i * 8), f.offset(places, i * 8))
     f.give(ctx)
+
+
+def _call(m: Module) -> None:
+    """void treadle_call(ptr buffers, ptr describe): a call whose tasks this thread and the helpers share."""
+    f = Function(m, "treadle_call", ["ptr", "ptr"])
+    given, describe = f.args
+    most = f.load(f.symbol("@helpers"), "i64") + 1
+    threads = f.max_int(f.min_int(f.load(describe, "i64", 16), most), 1)
+    ctx = f.call("@treadle_begin", "ptr", given, describe, threads)
+    with f.when(f.compare("sgt", threads, 1)):
+        pool.ask(f, f.load(f.symbol("@boxes"), "ptr"), ctx, threads - 1)
+    f.call("@treadle_worker", "void", ctx)
+    f.give()
 
 
 def _pause(f: Function, x86: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from treadle.base.dtypes import bfloat16
 from treadle.ir.node import Value
 from treadle.ir.types import bf16, f16, f32, f64, i32
 from treadle.ops._declare import Sample, Samples, op
@@ -24,6 +25,8 @@ UNARY = "... -> ..."
 ROOT_HALF = math.sqrt(0.5)
 NORMAL = 1 / math.sqrt(2 * math.pi)  # the density of the normal distribution at 0
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
+POWER = 2 * TANH_SCALE / math.log(2)  # 1 + tanh(u) = 2 / (1 + 2 ** -t), t = x * (POWER + POWER_CUBE * x ** 2)
+POWER_CUBE = POWER * TANH_CUBE
 FAR = 100.0  # from here on tanh is 1; the cube of a larger number could overflow
 
 
@@ -267,6 +270,15 @@ def _(x: Value, *, approximate: bool) -> Any:
     return 0.5 * x * (1 + erf(x * ROOT_HALF))
 
 
+@gelu.kernel
+def _(b: Any, x: Any, *, approximate: bool) -> Any:
+    if not approximate:
+        return (x * 0.5) * (b.erf(x * ROOT_HALF) + 1.0)
+    square = x * x
+    quick = b.quick_logistic(x * (square * POWER_CUBE + POWER)) if b.dtype is bfloat16 else None
+    return x * (quick[0] if quick else b.sigmoid(x * (square * (2 * TANH_SCALE * TANH_CUBE) + 2 * TANH_SCALE)))
+
+
 @gelu.grad
 def _(x: Value, y: Value, d: Value, *, approximate: bool) -> Grads:
     return (gelu_grad(x, d, approximate=approximate),)
@@ -310,6 +322,21 @@ def _(x: Value, d: Value, *, approximate: bool) -> Any:
     near = minimum(maximum(x, -FAR), FAR)
     inner = (2 * TANH_SCALE) * (1 + 3 * TANH_CUBE * (near * near))
     return d * (s + near * ((s - s * s) * inner))
+
+
+@gelu_grad.kernel
+def _(b: Any, x: Any, d: Any, *, approximate: bool) -> Any:
+    if not approximate:
+        square = x * x
+        return d * ((b.erf(x * ROOT_HALF) + 1.0) * 0.5 + x * (b.exp(square * -0.5) * NORMAL))
+    near = b.between(x, -FAR, FAR)
+    square = near * near
+    inner = near * (square * (6 * TANH_SCALE * TANH_CUBE) + 2 * TANH_SCALE)
+    quick = b.quick_logistic(near * (square * POWER_CUBE + POWER)) if b.dtype is bfloat16 else None
+    if quick:
+        return d * (quick[0] + inner * quick[1])
+    s = b.sigmoid(near * (square * (2 * TANH_SCALE * TANH_CUBE) + 2 * TANH_SCALE))
+    return d * (s + inner * (s - s * s))
 
 
 @op(type=same_float, axes=UNARY, samples=floats(1, tol=2e-8))

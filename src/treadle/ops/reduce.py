@@ -402,7 +402,7 @@ def _float_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 
 @op(
-    amp="wide",
+    group="fold", amp="wide",
     host=_host_mean,
     jvp="linear",
     batch="shift axes",

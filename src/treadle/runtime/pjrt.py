@@ -33,6 +33,7 @@ PRIVATE: dict[str, tuple[str, ...]] = {
         "batched_device_put",
         "array_result_handler",
         "HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL",
+        "HostBufferSemantics.ZERO_COPY",
         "DeviceList",
         "Client.compile_and_load",
         "Client.deserialize_executable",
@@ -81,6 +82,7 @@ class _Library:
         self.error: type[Exception] = self.jax.errors.JaxRuntimeError
         self.array: type[Any] = self.jax.Array
         self.during_call = self.ext.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+        self.zero_copy = self.ext.HostBufferSemantics.ZERO_COPY
         # jaxlib 0.10 checks every result unless told not to; 0.12 never does and has no such argument.
         unchecked = "_skip_checks" in (self.ext.array_result_handler.__doc__ or "")
         self.handler_options = {"_skip_checks": True} if unchecked else {}
@@ -282,6 +284,14 @@ def put(array: Any, device: Any = None, sharding: Any = None) -> Any:
         return lib.ext.batched_device_put(aval(type), sharding, parts, where, True, True, lib.during_call, True)
     except lib.error as error:
         raise explain(error, f"copying {type} to {where[0]}") from error
+
+
+def adopt(array: np.ndarray[Any, Any]) -> Any:
+    """A device array in the memory of a NumPy array, on the default device, which is the CPU: one that lies at a
+    multiple of 64 bytes, is dense and is not changed any more. It is freed with the last of the two."""
+    lib, device = _load(), default_device()
+    type = aval(type_of(array))
+    return lib.ext.batched_device_put(type, single(device), [array], [device], True, False, lib.zero_copy, True)
 
 
 def move(array: Any, sharding: Any) -> Any:

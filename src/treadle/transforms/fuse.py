@@ -34,14 +34,14 @@ from treadle.ops.norm_batch import (
     channel_sums,
 )
 from treadle.ops.reduce import broadcast_to
-from treadle.ops.shape import concatenate, transpose
-from treadle.transforms import _leftover
+from treadle.ops.shape import concatenate, reshape, transpose
+from treadle.transforms import _leftover, _norms
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.pipeline import Pass
 from treadle.transforms.sets import bits
 
 ANCHORS = ("product", "convolution", "attention", "recurrent", "row", "loss", "pool")  # values of the op's rule `group`
-LEAST_BYTES, LEAST_FLOPS = 1 << 19, 1 << 18  # an anchor that moves and computes less is left to XLA
+LEAST_BYTES, LEAST_FLOPS = 1 << 16, 1 << 18  # an anchor that moves and computes less is left to XLA
 LEAST_CONVOLVED = 1 << 21  # operations of all convolutions together
 LEAST_TURNED, FEW_CHANNELS = 1 << 18, 4  # images of as many bytes and more channels are turned by a kernel of their own
 LEAST_NORM = 3 << 20  # bytes of what is normalised; less is still in the caches when its moments are wanted
@@ -189,6 +189,13 @@ def kind(node: Node) -> str:
     return "elementwise" if not axes.whole and all(v.type.shape == node.outputs[0].shape for v in node.inputs) else ""
 
 
+def _comes_from(value: Value, node: Node) -> bool:
+    """Whether a value is a node's result, reshaped maybe."""
+    while value.node is not None and value.node.op is reshape:
+        value = value.node.inputs[0]
+    return value.node is node
+
+
 def convolves(fn: Fn, module: Module) -> bool:
     """Whether a function has convolutions that are worth kernels."""
     flops = [node_flops(n, module) for n in fn.nodes if n.op.rules.get("group") == "convolution"]
@@ -246,6 +253,7 @@ class _Grouping:
             found.append(group)
         if not self.alone:
             found += self._updates()
+            found += _norms.groups(self)
             found += _leftover.groups(self)
             found += _leftover.moves(self, found)
         return found
@@ -405,18 +413,24 @@ class _Grouping:
 
     def _is_turned(self, group: Group, i: int) -> bool:
         """Whether a node turns images from or to the user's layout beside a convolution: one that reads or writes such
-        images itself is slower than a kernel that only turns them and one after the other."""
+        images itself is slower than a kernel that only turns them and one after the other. Gradients with a stride are
+        not written so at all; nor are weights read in another order, or images that are parts of more axes."""
         node = self.fn.nodes[i]
         if node.op is not transpose or self.kinds[group.anchor] != "convolution":
             return False
-        x, perm = node.inputs[0], node.attrs["perm"]
-        least = LEAST_TURNED if self.fn.nodes[group.anchor].op is not conv_weight_grad else _leftover.LEAST_IMAGES
-        if x.type.bytes < least or x.ndim < 3:
+        x, perm, anchor = node.inputs[0], node.attrs["perm"], self.fn.nodes[group.anchor]
+        least = LEAST_TURNED if anchor.op is not conv_weight_grad else _leftover.LEAST_IMAGES
+        weights = anchor.op is not conv_weight_grad and _comes_from(anchor.inputs[1], node)
+        if weights or x.ndim > anchor.inputs[0].ndim:
+            return True
+        strided = anchor.op is conv_input_grad and anchor.attrs["stride"][-1] > 1
+        back = perm == (0, x.ndim - 1, *range(1, x.ndim - 1)) and x.ndim > 2
+        if not (back and strided) and (x.type.bytes < least or x.ndim < 3):
             return False
         if perm == (0, *range(2, x.ndim), 1):
             return x.shape[1] > FEW_CHANNELS and (x.node is None or "images" not in x.node.op.rules)
         readers = list(bits(self.users[i]))
-        back = perm == (0, x.ndim - 1, *range(1, x.ndim - 1)) and x.shape[-1] > FEW_CHANNELS
+        back = back and (strided or x.shape[-1] > FEW_CHANNELS)
         return back and not any("images" in self.fn.nodes[j].op.rules or self.kinds[j] == "pool" for j in readers)
 
     def _close(self, group: Group) -> None:

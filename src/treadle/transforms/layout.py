@@ -6,33 +6,35 @@ the same side; so what was between two convolutions has its channels last throug
 stand beside the ops, where transforms/fuse takes them into the kernels. What something else needs is turned back. A
 user's own transpose between the two orders costs nothing: what it gives is what the other side has already. A
 convolution of single places, from a parameter to a result, needs no other layout: it becomes a product. Nor
-does a depthwise one, or a first layer, of images that only the user has, where kernels take it along their rows.
+does one of images that only the user has, where a kernel takes it along their rows (which the caller knows). Before
+that, convolutions over three axes become ones over two (_volumes.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 from treadle.base import where
-from treadle.base.dtypes import float32, float64
+from treadle.base.dtypes import float32
 from treadle.ir import build
 from treadle.ir.build import Builder
 from treadle.ir.node import Fn, Module, Node, Value
 from treadle.ir.rewrite import map_fns, note
 from treadle.ir.types import TensorType
-from treadle.ops.convolution import conv, conv_input_grad, conv_weight_grad
+from treadle.ops.convolution import conv, conv_input_grad
 from treadle.ops.creation import full
 from treadle.ops.products import contract
 from treadle.ops.reduce import broadcast_to, reduce_mean, reduce_sum
 from treadle.ops.shape import reshape, transpose
+from treadle.transforms._volumes import as_planes
 from treadle.transforms.dce import remove_dead
 from treadle.transforms.fuse import convolves, expanded, kind
 from treadle.transforms.pipeline import Pass
 
 LEAST_PLACES = 512  # of an image: the products of fewer are slower than convolutions
-# Limits of convolutions that kernels take with their channels second: elements of the kernel, channels of first layers.
-MOST_TAPS, MOST_TAPS_OF_FEW, MOST_PADDING, FEW = 25, 121, 5, 4
+Takes = Callable[[Node], bool]
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,13 @@ class Layout(Pass):
 
     small: bool = False
 
-    def __call__(self, module: Module) -> Module:
-        return map_fns(module, lambda fn: _Turner(expanded(fn), module).run() if self._turns(fn, module) else fn)
+    def __call__(self, module: Module, takes: Takes = lambda node: False) -> Module:
+        """takes: whether a kernel takes a node along the rows of images as users have them."""
+
+        def change(fn: Fn) -> Fn:
+            return _Turner(as_planes(expanded(fn)), module, takes).run() if self._turns(fn, module) else fn
+
+        return map_fns(module, change)
 
     def _turns(self, fn: Fn, module: Module) -> bool:
         return convolves(fn, module) or (self.small and any("images" in n.op.rules for n in fn.nodes))
@@ -62,8 +69,8 @@ def to_second(rank: int) -> tuple[int, ...]:
 class _Turner:
     """Writes a function again. `first` and `last`: the new values that stand for an old one, as it was and turned."""
 
-    def __init__(self, fn: Fn, module: Module) -> None:
-        self.fn, self.module = fn, module
+    def __init__(self, fn: Fn, module: Module, takes: Takes) -> None:
+        self.fn, self.module, self.takes = fn, module, takes
         self.first: dict[Value, Value] = {p: p for p in fn.params}
         self.last: dict[Value, Value] = {}
         self.read = {v for node in fn.nodes for v in node.inputs}
@@ -122,19 +129,10 @@ class _Turner:
         note(f"{node.op.name} turned")
 
     def _stays(self, node: Node) -> bool:
-        """Whether only the user has the images of a convolution or gradient that kernels take with channels second:
-        depthwise ones, and float32 ones of few channels."""
-        if node.op not in (conv, conv_input_grad, conv_weight_grad) or node.inputs[0].ndim != 4:
-            return False
-        x, attrs, (ins, outs) = node.inputs[0], node.attrs, node.op.rules["images"]
-        if any(node.inputs[i].node is not None for i in ins) or any(node.outputs[i] in self.read for i in outs):
-            return False
-        weights = node.outputs[0] if node.op is conv_weight_grad else node.inputs[1]
-        deep = 1 < attrs["groups"] == x.shape[1] == weights.shape[0] and weights.shape[1] == 1
-        few = node.op is not conv_input_grad and attrs["groups"] == 1 and 1 < x.shape[1] <= FEW and x.dtype is float32
-        small = prod(weights.shape[2:]) <= (MOST_TAPS if deep else MOST_TAPS_OF_FEW) and max(attrs["stride"]) <= 2
-        near = all(0 <= n <= MOST_PADDING for pair in attrs["padding"] for n in pair) and max(attrs["dilation"]) == 1
-        return (deep or few) and small and near and x.dtype is not float64
+        """Whether only the user has the images of an op that a kernel takes along their rows."""
+        ins, outs = node.op.rules["images"]
+        others = any(node.inputs[i].node is not None for i in ins) or any(node.outputs[i] in self.read for i in outs)
+        return not others and self.takes(node)
 
     def _is_product(self, node: Node) -> bool:
         """Whether a convolution takes one place to one place, and only the user has its images. (float32: XLA on CPUs

@@ -17,7 +17,7 @@ class Problem:
     """Attention of `rows` queries and `keys` keys for each of `heads` leading places. depth, width: sizes of a query
     and of a value. kind: "f32", "bf16" or "f16". inputs: q, k, v and, for the gradient, y, the rows' sums, d; views of
     the parameters with their strides; mask, seeds: views or None; rate: of the dropout that there is with seeds.
-    outputs: y and the sums, or dq, dk, dv; None: not wanted."""
+    outputs: y and the sums, or dq, dk, dv and the mask's gradient as `mask`; None: not wanted."""
 
     kind: str
     lead: tuple[int, ...]
@@ -74,6 +74,8 @@ def problem(body: Fn, anchor: Node) -> Problem | None:
     outputs = _outputs(body, anchor)
     if outputs is None:
         return None
+    if gradient and rest and outputs[3] is not None:
+        outputs = (*outputs[:3], _spread(outputs[3], (*q.shape[:-1], k.shape[-2])))
     scale, causal = float(anchor.attrs["scale"]), bool(anchor.attrs["causal"])
     buffers, params = len(body.params) + len(body.outputs), len(body.params)
     shape = (lead, q.shape[-2], k.shape[-2], depth, width)
@@ -92,7 +94,7 @@ def _outputs(body: Fn, anchor: Node) -> tuple[View | None, ...] | None:
     for value in anchor.outputs:
         wanted = value in body.outputs or any(value in n.inputs for n in body.nodes)
         view = _views.of_output(value, body) if wanted else None
-        if wanted and (view is None or len(found) == 3):  # the gradient of a mask is not made here
+        if wanted and view is None:
             return None
         if view is not None and not _side_by_side(view, value.dtype.bytes):
             return None
@@ -108,6 +110,11 @@ def _mask(view: View | None, scores: tuple[int, ...], item: int) -> View | None:
     """A mask as a view of the scores' shape, with stride 0 where it is repeated. Columns must be there."""
     if view is None or view.strides[-1:] != (item,) or view.sizes[-1] != scores[-1]:
         return None
+    return _spread(view, scores)
+
+
+def _spread(view: View, scores: tuple[int, ...]) -> View:
+    """A view of the scores' shape: with stride 0 where it is repeated."""
     skip = len(scores) - len(view.sizes)
     strides = [s if n == m else 0 for n, m, s in zip(view.sizes, scores[skip:], view.strides, strict=True)]
     return View(view.buffer, view.offset, scores, (0,) * skip + tuple(strides))

@@ -100,7 +100,7 @@ def write(module: Module, name: str, many: Many, at: Mapping[Source, tuple[int, 
             rows += [*places, low, min(low + CHUNK, p.size)]
     table = module.table(f"{name}_table", rows)
     count = len(many.pieces[0].sources) + len(many.form.exprs)
-    _loop(module, f"{name}_loop", many.form, count, target)
+    loop(module, f"{name}_loop", many.form, count, target)
     f = Function(module, name, ["ptr", "i64", "ptr"])
     row = f.offset(f.symbol(table), f.args[1] * (8 * (2 * count + 2)))
     tensors = []
@@ -112,7 +112,7 @@ def write(module: Module, name: str, many: Many, at: Mapping[Source, tuple[int, 
     f.give()
 
 
-def _loop(module: Module, name: str, form: Form, count: int, target: Target) -> None:
+def loop(module: Module, name: str, form: Form, count: int, target: Target) -> None:
     """void name(sources and results..., i64 low, i64 high)."""
     f = Function(module, name, ["ptr"] * count + ["i64", "i64"])
     *tensors, low, high = f.args

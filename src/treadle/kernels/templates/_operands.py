@@ -16,6 +16,8 @@ from treadle.kernels.templates._attention_shape import Problem
 from treadle.kernels.templates._tiles import LOG2E, Machine
 from treadle.kernels.templates._views import View
 
+AHEAD = 16  # rows
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -59,10 +61,11 @@ class Operands:
     def rows(self, index: int, depth: int) -> Rows:
         """The rows of an operand as rows of units."""
         view = self.p.inputs[index]
-        row = view.strides[-2]
-        if self.m.pairs or (self.p.kind == "f32" and (row == depth * 4 or not self.copies)):
+        row, kind = view.strides[-2], "bf16" if self.m.pairs else "f32"
+        once = self.m.pairs and self.p.rows <= self.m.block  # a copy would cost as much as it saves
+        if self.p.kind == kind and (row == depth * self.p.item or once or not self.copies):
             return Rows(self.pointer(view), row)
-        return self._copied(view, depth)
+        return self._copied(view, depth, kind)
 
     def summed(self, index: int, depth: int) -> Rows:
         """The rows of an operand to be summed over: units are pairs of rows where there are pairs."""
@@ -73,19 +76,26 @@ class Operands:
         rows = view.sizes[-2]
         return self.f.i64(rows) if self.limit is None else self.limit
 
-    def _copied(self, view: View, depth: int) -> Rows:
-        """Rows as floats in scratch memory."""
+    def _copied(self, view: View, depth: int, kind: str) -> Rows:
+        """Rows one after another in scratch memory, as floats or (kind "bf16") as they are."""
         f, m, item = self.f, self.m, self.p.item
-        source, to = self.pointer(view), self.room(view.sizes[-2] * depth * 4)
+        size = 4 if kind == "f32" else item
+        source, to, half = self.pointer(view), self.room(view.sizes[-2] * depth * size), vector("i16", m.lanes)
         with f.loop(0, self._needed(view)) as i:
-            here, there = f.offset(source, i * view.strides[-2]), f.offset(to, i * (depth * 4))
+            here, there = f.offset(source, i * view.strides[-2]), f.offset(to, i * (depth * size))
+            ask(f, here, view.strides[-2], depth * item)
 
             def move(at: Value, mask: Value | None) -> None:
-                x = _tiles.load_floats(f, m, self.p.kind, f.offset(here, at * item), mask)
-                _tiles.store_floats(f, m, "f32", x, f.offset(there, at * 4), mask)
+                place, goal = f.offset(here, at * item), f.offset(there, at * size)
+                if kind == "f32":
+                    _tiles.store_floats(f, m, kind, _tiles.load_floats(f, m, self.p.kind, place, mask), goal, mask)
+                elif mask is None:
+                    f.store(f.load(place, half), goal)
+                else:
+                    f.store_masked(f.load_masked(place, half, mask), goal, mask)
 
             along(f, m, depth, move)
-        return Rows(to, depth * 4)
+        return Rows(to, depth * size)
 
     def _interleaved(self, view: View, depth: int) -> Rows:
         """Rows 2i and 2i + 1 as one row of units, in scratch memory; 0 beyond the last."""
@@ -95,6 +105,8 @@ class Operands:
 
         def pair(i: Value, whole: bool) -> None:
             here, there = f.offset(source, i * (2 * step)), f.offset(to, i * (depth * 4))
+            for place in (here, f.offset(here, step)):
+                ask(f, place, step, depth * 2)
 
             def move(at: Value, mask: Value | None) -> None:
                 place = f.offset(here, at * 2)
@@ -169,6 +181,12 @@ class Mask:
         if x.p.kind == "f32":
             return f.splat(f.load(here, "float"), m.lanes)
         return _tiles.widened(m, x.p.kind, f.splat(f.load(here, "i16"), m.lanes))
+
+
+def ask(f: Function, row: Value, step: int, bytes: int, write: bool = False) -> None:
+    """Ask for a row some rows after this one: the CPU itself does not look beyond the end of a page."""
+    for line in range(0, min(bytes, 128), 64):
+        f.prefetch(row, AHEAD * step + line, write=write)
 
 
 def along(f: Function, m: Machine, size: int, body: Callable[[Value, Value | None], None]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from treadle.formula.affine import linear
-from treadle.formula.expr import Axis, Call, Combiner, Const, Expr, Reduce, Source, free, post_order, read
+from treadle.formula.expr import Axis, Call, Combiner, Const, Expr, Read, Reduce, Source, free, post_order, read
 from treadle.kernels.expr import Emitter, byte_size, cost
 from treadle.kernels.llvm import Function, Module, Value, Variable, size, vector
 from treadle.kernels.nests import Item, number_of
@@ -26,6 +26,7 @@ SCRATCH = 256 << 10  # what rows that are kept may take: they should stay in the
 _DEAR = 10  # instructions from which on a term is kept rather than computed again
 _APART = 192  # bytes between rows in scratch, so that they do not start at the same place of a page
 _PIECE = 1 << 10  # bytes of a row that registers hold the sums of
+_ASKED = 1 << 10, 1 << 15  # bytes of runs through memory of which the next one is asked for
 _BLOCK = 64  # steps after which sums are added to the total, so that errors do not pile up
 
 
@@ -221,6 +222,8 @@ class Writer:
 
         def step(at: Emitter, mask: Value | None, u: int) -> None:
             self._load_kept(at, known)
+            if mask is None and level is self.phase.levels[0]:
+                self._ask(at, level, u)
             for i in level:
                 self.join(at, i, self._now[i][u], [at.value(t) for t in i.terms], mask)
             self._keep(at, [t for i in level for t in i.terms], known)
@@ -237,6 +240,17 @@ class Writer:
             for i in level:
                 self._give_part(e, i, parts[i])
         return {i.place: e.rounded(parts[i][i.expr.index], i.expr.dtype) for i in level if isinstance(i.expr, Reduce)}
+
+    def _ask(self, e: Emitter, level: Sequence[Item], u: int) -> None:
+        """Lines of the runs through memory that come next: each is too short for the CPU to see where it goes."""
+        for r in dict.fromkeys([r for i in level for r in i.reads if len(self.phase.inner) > 1 and len(r.parts) == 1]):
+            here, each = linear(r.parts[0]), byte_size(stored(r.dtype))
+            step, run = here.terms.get(self.phase.inner[-2], 0) * each, self.along.extent * each
+            if here.terms.get(self.along) != 1 or r.source not in self.buffers or run >= abs(step):
+                continue
+            far = 4 * self.phase.count * self._width() * each >= self.target.l3
+            if far and _ASKED[0] <= run <= _ASKED[1] and u * self.lanes * each % 64 == 0:
+                self.f.prefetch(self.buffers[r.source], e.scalar(here) * each + step, locality=2)
 
     def _give_part(self, e: Emitter, item: Item, parts: Sequence[Value]) -> None:
         """Partial results to where `item.place` is: rows, then chunks, then parts."""
@@ -440,7 +454,7 @@ def _shared(runs: Sequence[Sequence[Expr]], inner: set[Axis]) -> list[Expr]:
         stack, seen = list(run), set[Expr]()
         while stack:
             e = stack.pop()
-            if e in seen or e in found:
+            if e in seen or e in found or isinstance(e, Read):  # where a read is costs nothing, as a rule
                 continue
             seen.add(e)
             good = isinstance(e, Call) and e.dtype.kind != "b" and free(e) & inner

@@ -47,7 +47,7 @@ def _machine(p: Problem, target: Target, even: bool = True) -> Machine:
 def _copies(body: Fn, floats: int, maker: Callable[[bool], Forward | Backward]) -> bool | None:
     """Whether rows that do not lie one after another are copied: if that fits into a worker's memory. None: nothing
     fits. floats: at most so many in the large arrays."""
-    if floats * 4 + (1 << 20) <= jit.SLOT_BYTES:
+    if floats * 4 + (1 << 21) <= jit.SLOT_BYTES:
         return True
     for copies in (True, False):
         made = maker(copies)

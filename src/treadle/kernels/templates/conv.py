@@ -30,6 +30,7 @@ from treadle.kernels.templates.conv_planes import Planes, PlanesWeight, plane_sc
 from treadle.kernels.templates.conv_schedule import depthwise_schedules, schedules, weight_schedules
 from treadle.kernels.templates.conv_shape import Problem, Spec, data_gradient, forward
 from treadle.kernels.templates.conv_weight import Weight, WeightSchedule
+from treadle.kernels.templates.conv_weight_blocks import Blocks, block_schedules, pays
 from treadle.kernels.templates.conv_winograd import Winograd, WinogradSchedule, winograd_schedules
 from treadle.kernels.templates.conv_winograd_weight import (
     WinogradWeight,
@@ -123,22 +124,49 @@ def _one_order(image: tuple[int, int, int]) -> bool:
     return image[0] * image[1] == 1 or image[2] == 1
 
 
+def takes_rows(node: Node, target: Target) -> bool:
+    """Whether a kernel takes a convolution or gradient along the rows of images as users have them, with their channels
+    second: for such a one they need not be turned."""
+    params = tuple([Value(v.type) for v in node.inputs])
+    alone = Node(node.op, params, node.attrs, tuple([o.type for o in node.outputs]), node.where)
+    found = read(Fn("alone", params, (alone,), alone.outputs))
+    if found is None:
+        return False
+    spec = found.spec
+    sizes = spec if node.op is conv_weight_grad else (forward if node.op is conv else data_gradient)(spec)
+    both = [(*spec.size, spec.channels), (*spec.out, spec.outputs)]
+    images = [sizes.source] if isinstance(sizes, Problem) else both
+    return not any(map(_one_order, images)) and bool(_rows(sizes, target, found.dtype))
+
+
+def _rows(sizes: Problem | Spec, target: Target, dtype: str) -> list[tuple[Any, Any]]:
+    """What takes images with their channels second, along their rows: (Planes, Few or such, its schedule)."""
+    ways: Any = (Planes, plane_schedules) if _is_depthwise(sizes) else (Few, few_schedules)
+    if isinstance(sizes, Spec):
+        ways = (PlanesWeight, plane_schedules) if _is_depthwise(sizes) else (FewWeight, few_weight_schedules)
+    return [(ways[0], schedule) for schedule in ways[1](sizes, target, dtype)]
+
+
+def _is_depthwise(sizes: Problem | Spec) -> bool:
+    if isinstance(sizes, Spec):
+        return sizes.channels == sizes.outputs == sizes.groups > 1
+    return sizes.inner == sizes.outer == 1 and sizes.groups > 1
+
+
 # ------------------------------------------------------------------------------------ outputs and data gradients
 def _direct(found: Found, target: Target) -> Iterator[Plan]:
     problem = (forward if found.anchor.op is conv else data_gradient)(found.spec)
     sizes = {"n": problem.n, "o": problem.target[2], "h": problem.target[0], "w": problem.target[1]}
     planar = found.operands[0].planar and not _one_order(problem.source)
-    depthwise = problem.inner == problem.outer == 1 and problem.groups > 1
     if planar and (rows := _tail(found, sizes, "w", target)) is not None:
-        ways: Any = (plane_schedules, Planes) if depthwise else (few_schedules, Few)
-        for of in ways[0](problem, target, found.dtype):
-            yield Plan(f"conv {of}", partial(_make_rows, ways[1], found, problem, of, rows, target))
+        for kind, of in _rows(problem, target, found.dtype):
+            yield Plan(f"conv {of}", partial(_make_rows, kind, found, problem, of, rows, target))
     tail = _tail(found, sizes, "o", target)
     if tail is None and problem.step_out[1] == 1:
         tail = _tail(found, sizes, "w", target)
     if tail is None:
         return
-    if depthwise:
+    if _is_depthwise(problem):
         for lanes in depthwise_schedules(problem, target, found.dtype, planar):
             yield Plan(f"conv {lanes}", partial(_make_depthwise, found, problem, lanes, tail, planar, target))
         return
@@ -206,29 +234,32 @@ def _weight(found: Found, target: Target) -> Iterator[Plan]:
     spec, (x, dy) = found.spec, found.operands
     planar = x.planar and not _one_order((*spec.size, spec.channels))
     turned = dy.planar and not _one_order((*spec.out, spec.outputs))  # only conv_winograd_weight takes it
-    depthwise = spec.channels == spec.outputs == spec.groups > 1
     run = spec.channels // spec.groups * spec.kernel[0] * spec.kernel[1]
     tail = conv_finish.read(found.body, found.anchor, {"o": spec.outputs, "r": run}, "r", (x.param, dy.param), target)
     if tail is None:
         return
-    for few in few_weight_schedules(spec, target, found.dtype) if planar and turned else ():
-        yield Plan(f"conv weight {few}", partial(_make_rows, FewWeight, found, spec, few, tail, target))
+    for kind, of in _rows(spec, target, found.dtype) if planar and turned else ():
+        yield Plan(f"conv weight {of}", partial(_make_rows, kind, found, spec, of, tail, target))
     first, then = winograd_weight_schedules(spec, target, found.dtype, _exact(found))
     for s in first:
         yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, turned), target))
-    if depthwise and planar and turned:
-        for planes in plane_schedules(spec, target, found.dtype):
-            yield Plan(f"conv weight {planes}", partial(_make_rows, PlanesWeight, found, spec, planes, tail, target))
     if turned:
         return
-    if depthwise:
+    if _is_depthwise(spec):
         for lanes in depthwise_schedules(spec, target, found.dtype, planar)[:2]:
             yield Plan(f"conv weight {lanes}", partial(_make_depthwise, found, spec, lanes, tail, planar, target))
         return
+    of_blocks = [
+        Plan(f"conv weight {blocks}", partial(_make_rows, Blocks, found, spec, blocks, tail, target))
+        for blocks in (block_schedules(spec, target, found.dtype) if not planar else ())
+    ]
+    early = pays(spec, target, found.dtype)
+    yield from of_blocks if early else ()
     if not planar:
         yield from conv_weight_product.product_plans(found.body, found.anchor, spec, (x.param, dy.param), tail, target)
     for longer, schedule in weight_schedules(spec, target, found.dtype, planar):
         yield Plan(f"conv weight {schedule}", partial(_make_weight, found, longer, schedule, tail, planar, target))
+    yield from () if early else of_blocks
     for s in then:
         yield Plan(f"conv weight {s}", partial(_make_winograd_weight, found, s, tail, (planar, False), target))
 
@@ -275,10 +306,11 @@ def _make_depthwise(
 
 
 def _make_rows(kind: Any, found: Found, sizes: Problem | Spec, schedule: Any, tail: Tail, target: Target) -> Kernel:
-    """By Planes, PlanesWeight, Few or FewWeight, which take images with their channels second."""
+    """By Planes, PlanesWeight, Few or FewWeight, which take images with their channels second, or by Blocks."""
     body, count = found.body, len(found.body.params) + len(found.body.outputs)
-    buffers = (*[o.param for o in found.operands], *[count] * (kind is FewWeight))
+    works = kind in (FewWeight, Blocks)
+    buffers = (*[o.param for o in found.operands], *[count] * works)
     kernel = kind(sizes, schedule, target, found.dtype, buffers, tail)
-    room = kernel.workspace if kind is FewWeight else 0
+    room = kernel.workspace if works else 0
     text = launch.finish(kernel.module, kernel.build(), count + bool(room))
     return Kernel(body.in_types, body.out_types, text, room, tail.aliases(len(body.params)))

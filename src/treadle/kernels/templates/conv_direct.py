@@ -109,15 +109,16 @@ class Direct:
             flat = (*self.images, p.target[1]) if p.flat else (0, 0, 0)
             finish = TileTail(self.tail, self.arith, p.step_out, out, p.outer % self.arith.lanes != 0, flat)
         self.at_once = finish is not None and not s.amx and self._short
-        last = finish.in_registers if finish is not None and self.at_once else None
-        self.micro = Micro(self.module, self.arith, pitches, out_dtype, s.amx, ahead, 2 if across > 1 else 0, last)
+        last = (finish.begin, finish.in_registers) if finish is not None and self.at_once else None
+        self.blocks = -(-max([part.rows for part in p.parts]) // s.rows)
+        self.panel_blocks = -(-self._panel_count // s.panels)
+        align = 2 if across > 1 else 0
+        self.micro = Micro(self.module, self.arith, pitches, out_dtype, s.amx, ahead, align, last, self.fetches)
         if finish is not None:
             if not self.at_once:
                 finish.write(self.module, "finish")
             if self.asks:
                 finish.write_ask(self.module, "ask")
-        self.blocks = -(-max([part.rows for part in p.parts]) // s.rows)
-        self.panel_blocks = -(-self._panel_count // s.panels)
         self.moments = None
         if self.wanted is not None:
             at = -(-self.panels.bytes // 64) * 64
@@ -144,6 +145,12 @@ class Direct:
         few = max([len(part.taps) for part in self.problem.parts]) * self.panels.steps <= SHORT
         enough = self.target.registers == 32
         return few and enough and self.tail is not None and self.tail.last and self.tail.cost() <= CHEAP
+
+    @property
+    def fetches(self) -> bool:
+        """Whether tiles ask for the panels after theirs, each row's for a vector of them: those of weights that are
+        read once, for so few places that memory would not give them in time."""
+        return bool(self.problem.flat) and self.blocks == 1 and not self.schedule.amx
 
     @property
     def asks(self) -> bool:
@@ -373,6 +380,9 @@ class _Place:
             weights = f.offset(weights, steps * (vectors * k.arith.bytes))
         if k.asks:
             self._ask(row, col, tile, first, vectors)
+        if k.fetches:
+            later = k.schedule.panels if k.schedule.panels_inside else 1
+            out.append(f.offset(weights, (later * k.schedule.vectors + row % k.schedule.vectors) * size))
         args = [source, weights, table, count, *out]
         k.micro.call(f, tile, vectors, runs.unroll, args, mask if self.sums is None else None, kinds)
         if self.sums is not None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from treadle.base.dtypes import DType, float32
-from treadle.formula.expr import Axis, Call, Expr, Read, Source, post_order
+from treadle.formula.expr import Axis, Call, Expr, Read, Source, free, post_order
 from treadle.formula.expr import read as read_at
 from treadle.ir.node import Fn, Node
 from treadle.kernels.expr import Emitter, cost, strides
@@ -114,13 +114,14 @@ class Tail:
 
     def vectors(
         self, f: Function, places: Places, at: Sequence[Mapping[str, Value]], sums: Sequence[Value],
-        mask: Value | None, arith: Arith,
+        mask: Value | None, arith: Arith, begun: bool = False,
     ) -> None:  # fmt: skip
         """All outputs of some vectors of sums; nothing is stored before all is computed, so that LLVM sees that what
-        they have in common (values of the channel) is the same."""
+        they have in common (values of the channel) is the same. begun: the sums began with `beginning`."""
         found: list[tuple[Value, Value]] = []
+        first = self._first_sum() if begun else None
         for here, each in zip(at, sums, strict=True):
-            found += self._outputs(f, places, here, each, mask, arith)
+            found += self._outputs(f, places, here, each, mask, arith, [] if first is None else [first[0]])
         for value, to in found:
             if mask is None:
                 f.store(value, to)
@@ -128,9 +129,10 @@ class Tail:
                 f.store_masked(value, to, mask)
 
     def _outputs(
-        self, f: Function, places: Places, at: Mapping[str, Value], sums: Value, mask: Value | None, arith: Arith
-    ) -> list[tuple[Value, Value]]:
-        """Vectors and their addresses."""
+        self, f: Function, places: Places, at: Mapping[str, Value], sums: Value, mask: Value | None, arith: Arith,
+        done: Sequence[Expr],
+    ) -> list[tuple[Value, Value]]:  # fmt: skip
+        """Vectors and their addresses. done: expressions that the sums are the values of."""
         axes = self._indices(at)
         dtype = self.finish.product.type.dtype
         wide = self._widened()
@@ -138,7 +140,7 @@ class Tail:
         emitter = Emitter(
             f, arith.lanes, axes, self.finish.along, places[0], {self.finish.product: value}, mask, self.target
         )
-        emitter.preset(dict.fromkeys(wide, sums))
+        emitter.preset(dict.fromkeys([*wide, *done], sums))
         found = []
         for out, place in zip(self.finish.outputs, places[1], strict=True):
             found.append((emitter.stored(out.expr), _address(f, place, out.axes, axes, out.expr.dtype.bytes)))
@@ -151,6 +153,28 @@ class Tail:
         casts: list[Expr] = [e for e in readers if e.op == "cast" and e.dtype is float32]
         alone = len(casts) == len(readers) and not any(self._is_product(out.expr) for out in self.finish.outputs)
         return casts if alone and self.moments is None else []
+
+    def _first_sum(self) -> tuple[Expr, Expr] | None:
+        """What is added to the sums before anything else, and depends on the channel alone: (the sum, what is added);
+        None if there is no such thing, or something else reads the sums."""
+        sums = [read_at(self.finish.product)] if self.finish.product.type.dtype is float32 else self._widened()
+        outputs = [out.expr for out in self.finish.outputs]
+        readers = [e for e in post_order(*outputs) if isinstance(e, Call) and any(a in sums for a in e.args)]
+        if self.moments is not None or len(sums) != 1 or len(readers) != 1 or readers[0].op != "add":
+            return None
+        others = [a for a in readers[0].args if a is not sums[0]]
+        if len(others) != 1 or sums[0] in outputs or not free(others[0]) <= {*self.finish.axes["n"][0]}:
+            return None
+        return readers[0], others[0]
+
+    def beginning(self, f: Function, places: Places, channel: Value, mask: Value | None, arith: Arith) -> Value | None:
+        """What a vector of sums may begin with: a bias."""
+        first = self._first_sum()
+        if first is None:
+            return None
+        axes: dict[Axis, Value] = {}
+        spread(axes, self.finish.axes["n"][0], channel)
+        return Emitter(f, arith.lanes, axes, self.finish.along, places[0], {}, mask, self.target).value(first[1])
 
     def cost(self) -> int:
         """Instructions for a vector, about."""
@@ -268,7 +292,17 @@ class TileTail:
         for v in range(len(sums[0])):
             here = [{**a, "o": channel + v * self.arith.lanes} for a in at]
             only = mask if v == len(sums[0]) - 1 else None
-            self.tail.vectors(f, places, here, [total[v] for total in sums], only, self.arith)
+            self.tail.vectors(f, places, here, [total[v] for total in sums], only, self.arith, begun=True)
+
+    def begin(self, f: Function, vectors: int, mask: Value | None) -> list[Value] | None:
+        """What the sums of each vector begin with, for those that `in_registers` finishes: see conv_micro.Begin."""
+        places, channel = self.tail.places(f, f.args[4]), f.args[8]
+        found = []
+        for v in range(vectors):
+            only = mask if v == vectors - 1 else None
+            found.append(self.tail.beginning(f, places, channel + v * self.arith.lanes, only, self.arith))
+        made = [value for value in found if value is not None]
+        return made or None
 
     def write_ask(self, module: Module, name: str) -> None:
         """Add void(buffers, image, row, col, channel, high, wide, vectors), to be called some time before a tile is

@@ -24,6 +24,8 @@ SIDE = 16  # rows of an AMX tile, and steps in one
 Kinds = tuple[tuple[int, int], ...]
 # Writes the sums of a tile: (f, its rows and columns, sums as [place][vector], the mask of the last vector)
 Finish = Callable[[Function, tuple[int, int], list[list[Value]], Value | None], None]
+# What the sums of each vector begin with, None for zeros: (f, number of vectors, the mask of the last vector)
+Begin = Callable[[Function, int, Value | None], list[Value] | None]
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,15 @@ class Micro:
 
     def __init__(
         self, module: Module, arith: Arith, pitches: Pitches, out: str, tiles: bool = False, ahead: bool = False,
-        align: int = 0, finish: Finish | None = None,
+        align: int = 0, finish: tuple[Begin, Finish] | None = None, fetch: bool = False,
     ) -> None:  # fmt: skip
         """out: dtype of the elements written. tiles: multiply by AMX: a run of steps is whole tiles, and whole tiles of
         places may be read behind the places that there are. ahead: the places of a tile lie side by side in memory, and
         those of the next tile behind them: they are asked for meanwhile. align: of the source's steps, 0: as floats.
-        finish: writes the sums of a function that takes, instead of `out`, the buffers and image, row, col, channel."""
+        finish: begins and writes the sums of a function that takes, instead of `out`, the buffers and image, row, col,
+        channel. fetch: they take one pointer more, and ask for a vector there at each step."""
         self.module, self.arith, self.pitches, self.out, self.tiles = module, arith, pitches, out, tiles
-        self.ahead, self.align, self.finish = ahead, align, finish
+        self.ahead, self.align, self.finish, self.fetch = ahead, align, finish, fetch
         self._made: dict[tuple[tuple[int, int], int, bool, int, Kinds], str] = {}
 
     def call(
@@ -131,15 +134,18 @@ class Micro:
         rows, cols = tile
         name = f"tile_{rows}x{cols}x{vectors}_{unroll}_{len(self._made)}" + ("_masked" if masked else "")
         lanes, kind = self.arith.lanes, self.arith.vector
-        params = ["ptr", "ptr", "ptr", "i64", "ptr", *["i64"] * (4 if self.finish else 0)]
+        params = ["ptr", "ptr", "ptr", "i64", "ptr", *["i64"] * (4 if self.finish else 0), *["ptr"] * self.fetch]
         f = Function(
             self.module, name, [*params, *([vector("i1", lanes)] if masked else [])], linkage="internal",
             attrs="noinline",
         )  # fmt: skip
         source, panel, taps, count, out = f.args[:5]
         places = [(i, j) for i in range(rows) for j in range(cols)]
-        sums = [[f.variable(kind, 0.0) for _ in range(vectors)] for _ in places]
+        mask = f.args[-1] if masked else None
+        begun = self.finish[0](f, vectors, mask) if self.finish else None
+        sums = [[f.variable(kind, begun[v] if begun else 0.0) for v in range(vectors)] for _ in places]
         at = f.variable("ptr", panel)
+        later = f.variable("ptr", f.args[len(params) - 1]) if self.fetch else None
         with f.loop(0, count) as tap:
             run = f.offset(taps, tap * RUN)
             base, steps, its_kind = (f.load(run, "i64", 8 * i) for i in range(3))
@@ -148,10 +154,9 @@ class Micro:
                 some = [n for n, (_, j) in enumerate(places) if first <= j < end]
                 own = [places[n] for n in some], [sums[n] for n in some]
                 with f.when(f.compare("eq", its_kind, number)) if kinds else nullcontext():
-                    self._run(f, here, at, steps, unroll, own)
-        mask = f.args[-1] if masked else None
+                    self._run(f, (here, at, later), steps, unroll, own)
         if self.finish is not None:
-            self.finish(f, tile, [[total.get() for total in row] for row in sums], mask)
+            self.finish[1](f, tile, [[total.get() for total in row] for row in sums], mask)
             f.give()
             return f"@{name}"
         for (i, j), row in zip(places, sums, strict=True):
@@ -166,10 +171,11 @@ class Micro:
         return f"@{name}"
 
     def _run(
-        self, f: Function, here: Variable, at: Variable, steps: Value, unroll: int,
+        self, f: Function, pointers: tuple[Variable, Variable, Variable | None], steps: Value, unroll: int,
         own: tuple[Sequence[tuple[int, int]], list[list[Variable]]],
     ) -> None:  # fmt: skip
-        """Steps side by side, for some places."""
+        """Steps side by side, for some places. pointers: into the source, the panel, and what is asked for."""
+        here, at, later = pointers
         panel = len(own[1][0]) * self.arith.bytes
         tile = len(own[0]) * self.pitches.col
         front = f.variable("ptr", f.offset(here.get(), tile)) if self.ahead else None
@@ -179,6 +185,10 @@ class Micro:
                 for line in range(0, len(own[0]) * unroll * STEP, LINE):
                     f.prefetch(front.get(), line)
                 front.set(f.offset(front.get(), len(own[0]) * unroll * STEP))
+            if later is not None:
+                for u in range(unroll):
+                    f.prefetch(later.get(), u * self.arith.bytes, locality=2)
+                later.set(f.offset(later.get(), unroll * self.arith.bytes))
             for u in range(unroll):
                 self._step(f, f.offset(a, u * STEP), f.offset(b, u * panel), *own)
             here.set(f.offset(a, unroll * STEP))

@@ -155,6 +155,12 @@ class _Grid:
             and (s + size) * p.step_out[1] <= p.target[1],
         )  # fmt: skip
 
+    def strips(self, f: Function) -> Iterator[tuple[tuple[Value, Value], tuple[int | None, int | None], int]]:
+        """The first place of each strip of a vector's columns, also as numbers where they are known, and its rows."""
+        for row, down, high in self.down.each(f):
+            for col, right, _ in self.across.each(f):
+                yield (row, col), (down, right), high
+
 
 @dataclass
 class RowVectors:
@@ -233,11 +239,10 @@ class Planes:
             own = f.offset(weights, channel * (p.taps * size))
             for g, group in enumerate(groups_of(p)):
                 grid = _Grid(p, group, s)
-                for row, down, high in grid.down.each(f):
-                    for col, right, _ in grid.across.each(f):
-                        at = f.offset(plane, row * (p.step_in[0] * p.source[1] * size), col * (p.step_in[1] * size))
-                        name = self._strip(g, group, (down, right), high)
-                        f.call(name, "void", buffers, at, own, image, channel, row, col)
+                for (row, col), known, high in grid.strips(f):
+                    at = f.offset(plane, row * (p.step_in[0] * p.source[1] * size), col * (p.step_in[1] * size))
+                    name = self._strip(g, group, known, high)
+                    f.call(name, "void", buffers, at, own, image, channel, row, col)
         f.give()
         return [Phase("convolve", s.tasks)]
 
@@ -332,16 +337,10 @@ class PlanesWeight:
             plane = f.offset(x, number * (spec.size[0] * spec.size[1] * size))
             given = f.offset(dy, number * (spec.out[0] * spec.out[1] * size))
             own = f.offset(sums, (channel - first) * self.sums)
-            for row, down, high in grid.down.each(f):
-                for col, right, _ in grid.across.each(f):
-                    at = f.offset(plane, (row * (spec.stride[0] * spec.size[1]) + col * spec.stride[1]) * size)
-                    f.call(
-                        self._strip((down, right), high),
-                        "void",
-                        at,
-                        f.offset(given, (row * spec.out[1] + col) * size),
-                        own,
-                    )
+            for (row, col), known, high in grid.strips(f):
+                at = f.offset(plane, (row * (spec.stride[0] * spec.size[1]) + col * spec.stride[1]) * size)
+                dy_at = f.offset(given, (row * spec.out[1] + col) * size)
+                f.call(self._strip(known, high), "void", at, dy_at, own)
         self._totals(f, sums, first, end)
         f.give()
         return [Phase("accumulate", s.tasks)]

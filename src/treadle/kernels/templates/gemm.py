@@ -35,6 +35,7 @@ _FEW = 96  # rows, for which packing the other operand costs more than a tenth o
 _LINE = 64  # bytes
 _OFTEN = 1024  # rows; for more, a copy of the other operand costs nothing beside their product
 _SHARED = 192  # rows; of fewer, tasks are done sooner that pack their part of B each, without a phase before them
+_FLAT = 4  # panels of rows, of a task that reads a block of B often enough
 _LEAST = 512  # multiplications of a product; many smaller ones are no work for tiles
 _MOST = 6  # plans
 _MOST_CACHE = 2 << 20  # bytes of the second cache that are made use of
@@ -200,7 +201,7 @@ def _cut(problem: Problem, isa: Isa, target: Target, vectors: int, rows: int) ->
 
 def _depth(problem: Problem, isa: Isa, target: Target, by_column: bool) -> int:
     """Elements of a block of the sum: a few hundred, so that blocks are alike."""
-    block, most = 2 * isa.lanes, 256 * isa.per_unit if by_column else 512 * isa.per_unit
+    block, most = 2 * isa.lanes, 256 if by_column and not isa.pairs else 512 * isa.per_unit
     k = max(problem.k, 1)
     parts = 1 if k <= most * 3 // 2 else -(-k // most)
     return -(-k // parts // block) * block
@@ -209,19 +210,21 @@ def _depth(problem: Problem, isa: Isa, target: Target, by_column: bool) -> int:
 def _blocks(
     problem: Problem, target: Target, panels: int, columns: int, rows: int, width: int, units: int, whole_a: bool
 ) -> tuple[int, int]:
-    """Panels of rows and columns of a task: B's block in half of the second cache, and enough tasks for the cores."""
+    """Panels of rows and columns of a task: B's block in half of the second cache (all of it where A is packed anew for
+    each block), and enough tasks for the cores."""
     cache = min(target.l2, _MOST_CACHE)
-    wide = max(1, min(columns, cache // 2 // (units * width * 4)))
+    wide = max(1, min(columns, cache // (1 if whole_a else 2) // (units * width * 4)))
     high = max(1, min(panels, 384 // rows))
     if whole_a:
         high = max(1, min(high, cache // 4 // (units * 64)))
+    rows_first = whole_a and problem.batches == 1 and problem.m >= _SHARED  # B is packed once, A for each block of B
     while high * wide > 1 and target.cores > 1:
         tall, broad = min(high * rows, problem.m), min(wide * width, problem.n)
         small = 2 * tall * broad * problem.k < 2 * _TASK_FLOPS
         want = target.cores * (4 if min(tall, broad) > 96 else 1)
         if small or problem.batches * -(-panels // high) * -(-columns // wide) >= want:
             break
-        if wide == 1 or (high > 1 and tall >= broad):
+        if wide == 1 or (high > 1 and tall >= broad) or (high > _FLAT and rows_first):
             high = -(-high // 2)
         else:
             wide = -(-wide // 2)

@@ -40,6 +40,8 @@ class AmxSchedule(Schedule):
 class Tiles(Gemm):
     """Gemm with AMX in its innermost part."""
 
+    runs = False
+
     def __init__(self, problem: Problem, schedule: AmxSchedule, store: Store) -> None:
         super().__init__(problem, ISA, schedule, store.tile, store.buffers, store.totals)
         self.store = store

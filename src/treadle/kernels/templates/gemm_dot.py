@@ -19,6 +19,7 @@ from treadle.kernels.templates.gemm_problem import Problem
 from treadle.kernels.templates.gemm_tile import Place, batch_offsets
 
 MOST_ROWS = 4
+_NEAR = 16384  # bytes of columns, these and the next ones, that the first cache keeps
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,11 @@ class _Dot:
                     totals[r][c].set(isa.step(f, totals[r][c].get(), rows[r], right))
 
         rest = p.k % block
+        line = p.right.outer * p.right.dtype.bytes
+        near = 3 if 2 * count * line <= _NEAR else 2
         with f.loop(0, p.k - rest, block) as k:
+            for c in range(count):  # rows are too short for the CPU to have seen that they go on
+                f.prefetch(f.offset(b, (count + c) * line, k * p.right.dtype.bytes), locality=near)
             add(k, block)
         if rest:
             add(f.i64(p.k - rest), rest)

@@ -156,6 +156,7 @@ class _Gemm(gemm_tile.Gemm):
     """The loops of gemm_tile over one block of the sum, with bytes for operands."""
 
     isa: Bytes
+    runs = False
 
     def _place_scratch(self) -> None:
         self.shifted = self.isa.per == 4 and self.p.left.dtype is int8

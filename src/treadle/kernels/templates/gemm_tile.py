@@ -60,7 +60,8 @@ class Place:
 
 
 _FAR = 512  # bytes; lines of memory so far apart are no stream that a CPU would fetch by itself
-_PANELS = 2  # of B that a task packs where it is shared
+_PANELS = 2  # of B that a task packs where it is shared,
+_MORE_PANELS = 8  # or more, up to so many, where they are neighbours in memory and as many tasks are left
 _SOON = 32  # units of the sum before its use that B is asked for
 
 # Writes the results of a tile whose sums are complete; the second argument is memory for the sums.
@@ -94,6 +95,8 @@ def build(made: Gemm, module: Module) -> list[launch.Phase]:
 
 class Gemm:
     """Numbers that follow from a schedule, and the code."""
+
+    runs = True  # B is packed unit after unit of all panels where its columns are neighbours in memory
 
     def __init__(
         self,
@@ -259,11 +262,7 @@ class Gemm:
             place = Place(batch, row, height, panel * self.width, count, totals, self.s.wide * self.width * UNIT)
             self._tile(f, block, a, right, place, f.offset(sums, (panel - columns[0]) * self.waiting))
 
-        with f.loop(columns[0], f.min_int(columns[1], self.full)) as panel:
-            tile(panel, self.width)
-        if self.tail:
-            with f.when(f.compare("eq", columns[1], self.columns)):
-                tile(f.i64(self.full), self.tail)
+        self._each_panel(f, columns, tile)
 
     def _tile(self, f: Function, block: Value, a: Strided, b: Strided, place: Place, sums: Value) -> None:
         """One tile: what waits in memory, plus this block's product, goes back there or is finished."""
@@ -350,12 +349,14 @@ class Gemm:
         return f.offset(start, (block * self.columns + panel) * self.b_panel)
 
     def packing_task(self, f: Function) -> int:
-        """Packs B where all tasks share it: a panel or two of a block; returns the number of tasks."""
-        some = -(-self.columns // _PANELS)
-        block, first = f.args[1] // some, f.args[1] % some * _PANELS
-        side = self.p.right
+        """Packs B where all tasks share it: some panels of a block; returns the number of tasks."""
+        side, panels = self.p.right, _PANELS
+        if side.outer == 1:
+            panels = max(_PANELS, min(_MORE_PANELS, self.blocks * self.columns // _MORE_PANELS))
+        some = -(-self.columns // panels)
+        block, first = f.args[1] // some, f.args[1] % some * panels
         b = f.offset(f.load(f.args[0], "ptr", 8 * side.param), side.offset * side.dtype.bytes)
-        end = f.min_int(first + _PANELS, self.columns)
+        end = f.min_int(first + panels, self.columns)
         self._pack_b(f, block, block * self.s.depth, b, (first, end), f.args[2])
         return self.blocks * some
 
@@ -363,12 +364,43 @@ class Gemm:
         self, f: Function, block: Value, k: Value, b: Value, columns: tuple[Value, Value], scratch: Value
     ) -> None:
         """B's block into scratch, panel after panel."""
+        if self.runs and self.p.right.outer == 1 and self.p.n > 1:
+            self._pack_units(f, block, k, b, columns, scratch)
+            return
 
         def pack(panel: Value, count: int) -> None:
             target = self._packed(f, block, panel, columns[0], scratch)
             self._pack_panel(f, block, Source(b, self.p.right.dtype, self.p.right.outer, self.p.right.inner),
                              panel * self.width, k, target, count)  # fmt: skip
 
+        self._each_panel(f, columns, pack)
+
+    def _pack_units(
+        self, f: Function, block: Value, k: Value, b: Value, columns: tuple[Value, Value], scratch: Value
+    ) -> None:
+        """The same unit after unit of all panels: whole runs of memory are read, not a piece of a line each."""
+        isa, side = self.isa, self.p.right
+        start = f.offset(b, k * (side.inner * side.dtype.bytes))
+
+        def unit(at: Value, both: bool) -> None:
+            def pack(panel: Value, count: int) -> None:
+                source = Source(f.offset(start, panel * (self.width * side.dtype.bytes)), side.dtype, 1, side.inner)
+                place = self._packed(f, block, panel, columns[0], scratch)
+                target = f.offset(place, at * (self.b_step // isa.per_unit))
+                counts = [min(count - lane, isa.lanes) for lane in range(0, count, isa.lanes)]
+                packing.along_unit(f, isa, source, target, at, counts, both)
+
+            self._each_panel(f, columns, pack)
+
+        span = self._span(f, block, isa.per_unit)
+        with f.loop(0, span.whole, isa.per_unit) as each:
+            unit(each, isa.pairs)
+        with span.tail(f) as last:
+            if last is not None:
+                unit(last, False)
+
+    def _each_panel(self, f: Function, columns: tuple[Value, Value], pack: Callable[[Value, int], None]) -> None:
+        """Each of the panels of columns, and how many columns it has."""
         with f.loop(columns[0], f.min_int(columns[1], self.full)) as panel:
             pack(panel, self.width)
         if self.tail:

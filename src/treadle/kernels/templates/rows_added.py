@@ -18,6 +18,7 @@ from treadle.kernels.vmath import stored
 from treadle.ops.index import index_sum
 
 _TASKS = 32
+_LOOK_BYTES = 256  # moved by a task per index that it looks at: then looking is a small part
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def plans(body: Fn, target: Target) -> list[Plan]:
 def _text(s: _Shape, target: Target) -> str:
     m = Module()
     f = Function(m, "add", ["ptr", "i64", "ptr"])
-    tasks = max(1, min(_TASKS, s.rows, s.rows * s.width // 4096 + 1))
+    tasks = _tasks(s)
     indices, updates, out = (f.load(f.args[0], "ptr", 8 * n) for n in range(3))
     low = (f.args[1] * s.rows) // tasks
     high = ((f.args[1] + 1) * s.rows) // tasks
@@ -79,6 +80,12 @@ def _text(s: _Shape, target: Target) -> str:
             _add(f, s, f.offset(updates, i * (s.width * s.bytes)), f.offset(out, row * (s.width * s.bytes)), lanes)
     f.give()
     return launch.finish(m, [launch.Phase("add", tasks)], 3)
+
+
+def _tasks(s: _Shape) -> int:
+    """Each looks at all indices."""
+    moved = (s.rows + 2 * s.count) * s.width * s.bytes
+    return min(_TASKS, s.rows, s.rows * s.width // 4096 + 1, max(2, moved // (_LOOK_BYTES * s.count)))
 
 
 def _row(f: Function, index: Value, s: _Shape) -> Value:
