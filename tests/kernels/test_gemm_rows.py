@@ -127,3 +127,8 @@ def test_what_is_not_taken_falls_apart():
     assert sorted([anchors(g.attrs["body"]) for g in groups(made)]) == [
         ["contract"], ["cross_entropy_fwd"], ["cross_entropy_grad"]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(64, 48, 0), (0, 48, 16)])
+def test_products_of_nothing_are_left_to_xla(sizes):
+    assert gemm_rows.plans(losses(*sizes), host()) == gemm_rows.plans(losses(*sizes, kind=f32), host()) == []

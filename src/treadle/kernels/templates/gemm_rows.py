@@ -146,7 +146,8 @@ def _schedule_of(problem: Problem, finish: Finish, isa: Isa, target: Target) -> 
     usual = next((s for s in gemm.schedules_for(problem, finish, isa, target) if type(s) is Schedule), None)
     packed = problem.n * problem.k * 4 // isa.per_unit
     rows = problem.m * problem.n * problem.dtype.bytes
-    if usual is None or packed > max(min(target.l3, rows // 2), _PANEL_BYTES):
+    empty = 0 in (problem.m, problem.n, problem.k)
+    if usual is None or empty or packed > max(min(target.l3, rows // 2), _PANEL_BYTES):
         return None
     block = 2 * isa.lanes
     panels, columns = -(-problem.m // usual.rows), -(-problem.n // (usual.vectors * isa.lanes))
